@@ -146,9 +146,8 @@ def drive(sensors: list[Sensor], seconds: float, each: Callable[[Sensor, float],
 def run(
     sensors: list[Sensor], seconds: float, written: Callable[[], int], broker: BrokerProcess
 ) -> tuple[float, float]:
-    """Return bytes written to disk and seconds of CPU time, for each reading. written: returns the
-    bytes so far.
-    """
+    """Return the bytes written to disk and the seconds of CPU time per reading. written: returns
+    the number of bytes written so far."""
     readings = Readings()
     drive(sensors, _WARM_UP_S, readings)
     assert all(sensor.up for sensor in sensors), "not all sensors are connected"

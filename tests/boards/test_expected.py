@@ -129,7 +129,8 @@ def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
 def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
     site: Site, reason: Refusal
 ) -> None:
-    """The message about the port names the same remedy (`gateway/links/serial_port.py`)."""
+    """The message about the port (`gateway/links/serial_port.py`) names the same command as its
+    remedy."""
     assert site.look(replace(REFUSED, refusal=reason)) == "refused"
     state = site.expected.states["roof-1"]
     command = state.todo.partition("sudo ")[2]

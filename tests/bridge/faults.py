@@ -47,7 +47,7 @@ still differ count as diverged.
 """
 STATES = range(6)
 LEVELS = "x/" * 198
-"""Topic levels that the other broker accepts. With PREFIX in front of them they are too many."""
+"""Topic levels that the other broker accepts. With PREFIX in front, a topic has too many levels."""
 PREFIX = "a/b/c/d/"
 
 
@@ -211,9 +211,8 @@ class Pair:
             await asyncio.sleep(0.2)
 
     async def listen(self) -> None:
-        """Count the messages that arrive at the other broker. After each loss of the connection,
-        connect and subscribe again.
-        """
+        """Count the messages that arrive at the other broker, by payload. After each loss of the
+        connection, connect and subscribe again."""
         while True:
             with suppress(OSError, AssertionError, TimeoutError):
                 async with wire(self.far.port, Connect("listener")) as client:

@@ -172,7 +172,6 @@ class Picky:
         self.send_bytes(encode(packet, Version.V5))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes to the connected client."""
         for writer in self._writers:
             if not writer.is_closing():
                 writer.write(data)

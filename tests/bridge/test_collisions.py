@@ -110,7 +110,8 @@ class Line:
         self.agreement.confirm_mark(self.agreement.begin_mark())
 
     def begins(self) -> None:
-        """Begin to read both states. Before that, all waiting messages leave and arrive."""
+        """Begin to read both states. Before the read, all waiting messages leave, and all messages
+        on the way arrive."""
         if self.reading is None and not self.collisions.left_s:
             while self.waiting:
                 self.leaves()

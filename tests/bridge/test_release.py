@@ -103,9 +103,8 @@ async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
 async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
     tmp_path: Path, after: int
 ) -> None:
-    """after: number of the close at which the gateway is killed. If a new session begins at the
-    other broker before, the gateway is killed then.
-    """
+    """after: number of closes at which the gateway is killed. The gateway is killed earlier if a
+    new session begins at the other broker."""
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     async with picky(port) as far:
         far.acts_late = True

@@ -33,9 +33,8 @@ class Injected(Exception):
 
 
 def at_call(wanted: int, work: Callable[[], object]) -> bool:
-    """Do some work, and raise an exception at call number `wanted` of a function of the gateway.
-    Return False if the work makes fewer calls.
-    """
+    """Call `work`, and raise an exception when it calls a function of the gateway for the time
+    number `wanted`. Return False if `work` makes fewer calls."""
     count = 0
 
     def look(frame: FrameType, event: str, _: object) -> None:

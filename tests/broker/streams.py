@@ -23,10 +23,9 @@ PACKETS = {
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """The way in which the bytes of a connection arrive. greeted: after an accepted CONNECT. kept:
-    the session outlives the connection. singly: one by one. slow: the disk commits only after all
-    bytes.
-    """
+    """The way in which the bytes of a connection arrive. greeted: the bytes follow an accepted
+    CONNECT. kept: the session outlives the connection. singly: the bytes arrive one by one. slow:
+    the disk commits only after all bytes have arrived."""
 
     version: Version
     greeted: bool

@@ -740,7 +740,7 @@ BOUNDARY = {
     "Commits.spool_is_safe",
     "Step",
 }
-"""Functions and classes that catch the exceptions of the others."""
+"""Functions and classes that catch the exceptions of the functions that they call."""
 FOR_ALL = {"Engine.hear"}
 """Calls that only bystanders cause."""
 THREAD = {
@@ -775,7 +775,7 @@ SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "Routed
 
 
 Seen = dict[str, dict[str, list[tuple[str, int]]]]
-"""Calls by script and function; each as in `Trap.kinds`."""
+"""For each script and function: its calls, in the form of `Trap.kinds`."""
 
 
 @pytest.fixture(scope="module", autouse=True)

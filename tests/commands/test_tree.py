@@ -27,7 +27,8 @@ SERVICES = {"gateway run", "uplink run"}
 SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise", "expire")}
 """Commands that start Spark in their place and print only its log."""
 RIG = {"hil run", "hil demo", "hil replay"}
-"""Commands that print the progress of a run. `hil report --json` and report.json have its facts."""
+"""Commands that print the progress of a run instead of JSON. `hil report --json` and report.json
+have the facts of the run."""
 WITHOUT_JSON = SERVICES | SPARK | RIG
 
 Run = Callable[..., tuple[int, str, str]]
@@ -163,7 +164,8 @@ def test_commands_that_print_facts_print_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", TREE)
 def test_the_same_option_is_the_same_everywhere(name: str) -> None:
-    """--config is always the gateway's file, and --data always the data directory."""
+    """The options --config, --data and --json have one default in all commands, and are never
+    required."""
     options = _options(TREE[name])
     for text, default in (("--config", None), ("--data", None), ("--json", False)):
         if text in options:

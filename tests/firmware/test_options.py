@@ -154,7 +154,8 @@ def hex_file(folder: Path) -> Path:
 
 
 def test_each_option_is_checked() -> None:
-    """Each option that a build can set is in the list that the files of a program compare."""
+    """The list in `ow_options.h` has each option that a build can set. The files of a program
+    compare the options in this list."""
     checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
     assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
     for header in sorted((FIRMWARE / "src").glob("*.h")):

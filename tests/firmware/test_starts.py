@@ -181,9 +181,8 @@ def place_of(build: Build, journal: Journal, folder: Path) -> Path:
 
 
 def is_in_order(gateway: Gateway, journal: Journal) -> bool:
-    """Return whether the oldest publications arrived first, in order, or were reported as lost if
-    their slots are damaged.
-    """
+    """Return whether the oldest publications arrived first and in order. A publication whose slot
+    is damaged must be reported as lost instead."""
     first = [(one.sequence, one.payload == b"lost") for one in gateway.deliveries[:FIRST]]
     return first == [(number, number - 1 in journal.damaged) for number in range(1, FIRST + 1)]
 

@@ -17,7 +17,8 @@ from tests.service.guide_lines import ROOT, lines
 
 GUIDE = "hil/README.md"
 HOURS = re.compile(r"--repeat|--core")
-"""Command lines that are interrupted after the verdict of their first run."""
+"""Options of command lines that would run for hours. The test interrupts these lines after the
+verdict of their first run."""
 
 LONGEST_S = 900.0
 INTERRUPTED = 130

@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def harm(name: str) -> None:
-    """Import the patched form of the file that a sabotage changes."""
+    """Import the file that a sabotage changes, in its changed form."""
     file, text = edited(catalogue()[name], ROOT)
     module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
     importlib.import_module(module.rpartition(".")[0])

@@ -17,9 +17,8 @@ from tests.uplink.servers import S3Server
 
 
 class S3Site(Site):
-    """A site with everything in the bucket. Spark's checkpoint is there only if `checkpoint_there`
-    is true.
-    """
+    """A site whose landing place and tables are in one bucket. checkpoint_there: whether Spark's
+    checkpoint is in the bucket, too."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class S3Site(Site):
         self.upload()
 
     def upload(self) -> None:
-        """Copy the batches that `land` has made to the bucket."""
+        """Copy to the bucket the batches that `land` has made."""
         self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
 
     def delete(self, location: str) -> None:

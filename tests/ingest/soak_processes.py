@@ -98,9 +98,8 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
     site: Site, tmp_path: Path, writer: WriterName, fault: str
 ) -> None:
     """The work folder has shuffled and cached rows, and data for Python. A stream that needs none
-    of these continues. Any other stream ends with a line about the cause, and the next start takes
-    the remaining rows.
-    """
+    of these continues. Any other stream ends with a line that names the cause, and the next start
+    takes the remaining rows."""
     if os.geteuid() != 0:
         pytest.skip("mounts a tmpfs")
     with closing(SmallDisk(tmp_path, 64_000_000)) as disk:

@@ -56,7 +56,8 @@ def test_killed_at_a_step_and_started_again(
 
 
 def test_a_lost_checkpoint_is_no_loss(site: S3Site) -> None:
-    """The next start finds all its state in the bucket."""
+    """A start without its old checkpoint takes its progress from the bucket, and ingests no row
+    again."""
     assert site.start(checkpoint="one").wait(timeout=400) == 0, site.said("one")
     version = site.delta().version()
     assert site.start(checkpoint="two").wait(timeout=400) == 0, site.said("two")
@@ -84,7 +85,7 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
 
 
 def test_expired_rows_do_not_come_back(site: S3Site) -> None:
-    """The keys of expired rows are in the bucket."""
+    """The bucket keeps the keys of expired rows, so the ingest recognises these rows as duplicates."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")
     assert not site.keys()

@@ -27,9 +27,8 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def of_others() -> set[str]:
-    """Return the packages of others that the ingest imports, directly or through modules of
-    Onceway.
-    """
+    """Return the third-party packages that the ingest imports, directly or through modules of
+    Onceway."""
     waiting, seen, found = set((ROOT / "gateway" / "ingest").rglob("*.py")), set(BY_URL), set()
     while waiting:
         file = waiting.pop()

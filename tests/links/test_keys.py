@@ -54,9 +54,8 @@ def handshakes(data: bytes) -> list[Message]:
 
 @dataclass
 class Gateway:
-    """A gateway's port. keys: of the known devices. open: whether devices without a proof are
-    accepted, too.
-    """
+    """A gateway's port. keys: keys of the known devices, by name. open: whether devices without a
+    proof are accepted, too."""
 
     open: bool = False
     keys: dict[str, bytes] = field(default_factory=lambda: {"roof-1": KEY})

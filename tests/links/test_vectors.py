@@ -1,4 +1,4 @@
-"""Hex vectors that the C code is tested with too."""
+"""Hex vectors with which the C code is tested, too."""
 
 from binascii import crc_hqx
 from dataclasses import replace

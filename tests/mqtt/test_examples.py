@@ -82,7 +82,7 @@ def decoded(first: int, body: bytes, example: Example) -> Packet | None:
     "MQTT-2.2.1-2", "MQTT-3.1.2-16", "MQTT-3.1.2-18", "311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20"
 )
 def test_a_byte_beyond_the_end_is_refused(example: Example) -> None:
-    """PUBLISH accepts the byte as a part of its payload."""
+    """A PUBLISH accepts the additional byte as a part of its payload."""
     first, body = example.data[0], example.data[2:] + b"\xff"
     if isinstance(example.packet, Publish):
         packet = decode(first, body, example.version, example.sender)

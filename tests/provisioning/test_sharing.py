@@ -291,7 +291,7 @@ def test_lost_change_of_two_boards_with_one_name_is_reported(two) -> None:
 
 
 def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
-    """The entries of Onceway 0.2.0 do not say which changes came before them."""
+    """The entries of Onceway 0.2.0 do not say which earlier changes they include."""
     a, _ = two
     written(a, "roof-1", KEY)
     (known,) = entries_of(a, "a")

@@ -99,7 +99,7 @@ def _statuses(registry: Registry) -> dict[str, str]:
 
 @pytest.fixture
 def roof_1(registry: Registry, boards: dict[str, Flash], firmware: Path) -> Identity:
-    """Write roof-1 to the board at /dev/a. Return its identity."""
+    """Give the board at /dev/a the name roof-1, a key and firmware. Return its identity."""
     _write(registry, plans.provision(registry, "roof-1"), firmware)
     identity = boards["/dev/a"].identity
     assert identity is not None

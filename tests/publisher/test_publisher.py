@@ -92,7 +92,7 @@ async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_end_of_a_publisher_leaves_no_accepted_message(tmp_path: Path) -> None:
-    """The end of a publisher waits for the commit that deletes an accepted message."""
+    """A publisher that ends waits for the commit that deletes an accepted message."""
     async with server() as own:
         for _ in range(20):
             async with to(own, tmp_path) as p:

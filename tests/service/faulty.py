@@ -53,9 +53,8 @@ SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 
 
 def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
-    """Let a function raise an exception from now on. concerns: returns whether a call with these
-    arguments raises it.
-    """
+    """Let a function raise an exception from now on. concerns: takes the arguments of a call, and
+    returns whether this call raises the exception."""
     found = vars(owner)[name]
     original = found.fget if isinstance(found, property) else found
 

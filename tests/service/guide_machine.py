@@ -86,7 +86,7 @@ class Machine:
             own = ["nsenter", f"--target={beside._holder.pid}", "--net", "unshare", "--mount"]
         self.gateway: GatewayProcess | None = None
         self._at = CLONE
-        """Working directory of the next line."""
+        """Working directory in which the next line of the guide runs."""
         self._holder = subprocess.Popen(
             [*own, "sh", "-c", _SETUP, "setup", folder, ROOT, _ONCEWAY],
             stdout=subprocess.PIPE,

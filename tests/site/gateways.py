@@ -136,7 +136,7 @@ class Gateways:
         return [*services.gateway(config), *doctor_of_site(config)]
 
     async def get(self, name: str, path: str) -> str:
-        """Return the answer of the gateway's web server to GET."""
+        """Return the answer of the gateway's web server to a GET of this path."""
         url = f"http://127.0.0.1:{self.web[name]}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()

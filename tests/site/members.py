@@ -72,7 +72,8 @@ class Site:
 
 
 class Member:
-    """A member's net, with a record of its calls: joined and lost members, and received frames."""
+    """The `Net` of a member, with a record of its calls: joined and lost members, and received
+    frames."""
 
     def __init__(self, config: Config) -> None:
         self.name = config.gateway.name

@@ -23,7 +23,8 @@ class Connection:
         self.waits = False
         """Whether the CONNECT waits for the session lookup."""
         self._arrival = dict.fromkeys(("client", "gateway"), 0.0)
-        """Time at which the newest packet arrives at each end. TCP keeps the order of packets."""
+        """Time at which the newest packet arrives at each end. No later packet arrives before that
+        time, because TCP keeps the order of packets."""
 
     def lost(self) -> None:
         self.open = False
@@ -65,7 +66,7 @@ class Client:
         CONNACK the client missed. 0: none.
         """
         self.went_on = 0
-        """Number of the last session that continued as suspect, 0 for none."""
+        """Number of the last session that continued as suspect. 0: no session has."""
         self.cleans = False
         """Whether the client has discarded its state, and no gateway has accepted the client after
         that.

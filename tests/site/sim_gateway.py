@@ -71,9 +71,8 @@ class Gateway:
         self.connections.clear()
 
     def restore(self, copy: dict[str, Record], written: set[int]) -> None:
-        """Replace the disk by an older one. All sessions become suspect, received identifiers are
-        forgotten, and the other members must be told.
-        """
+        """Replace the disk by an older one. All sessions become suspect, and received packet
+        identifiers are forgotten. The disk notes that the other members must be told."""
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())
@@ -84,9 +83,8 @@ class Gateway:
         self.written &= written
 
     def run(self, event: Event) -> None:
-        """Run an event in the gateway's thread: at once, after a pause, or never if the gateway is
-        dead.
-        """
+        """Run an event in the gateway's thread. While the gateway is paused, the event waits. If
+        the gateway is dead, the event never runs."""
         if self.paused:
             self._waiting.append(event)
         elif self.member is not None:

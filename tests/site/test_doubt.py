@@ -10,7 +10,7 @@ from gateway.site.rules.suspect import doubt
 
 
 class Disk:
-    """A stand-in for the session holder that records all calls and ends each at once."""
+    """A stand-in for the session holder. Each call is recorded, and calls `done` at once."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -1,4 +1,5 @@
-"""Arbitrary bytes become frames or one SiteError. They never take more memory than one frame."""
+"""The reader turns arbitrary bytes into frames, or raises one SiteError. It never takes more memory
+than one frame needs."""
 
 import asyncio
 from typing import Any
@@ -54,7 +55,7 @@ def test_other_bytes_are_refused_or_waited_for(chunks: list[bytes]) -> None:
 
 
 class _Wire(asyncio.Transport):
-    """A stand-in for a TLS connection. certificate: of the peer, or None."""
+    """A stand-in for a TLS connection. certificate: the peer's certificate, or None."""
 
     def __init__(self, certificate: bytes | None) -> None:
         super().__init__({"ssl_object": self, "peername": ("10.0.0.9", 1)})

@@ -106,7 +106,7 @@ def test_rows_are_split_so_that_each_part_fits_into_a_frame() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_other_bytes_are_not_read_as_a_frame(seed: int) -> None:
-    """Any bytes from a member are one message or a SiteError."""
+    """The decoder returns one message for any bytes of a member, or raises SiteError."""
     draw = random.Random(seed)
     whole = [encode(told()), encode(Held(LINE, 3)), encode(Rows(LINE, [row(1), row(2)]))]
     for _ in range(3000):

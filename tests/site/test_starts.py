@@ -315,7 +315,7 @@ def contacts(site: Site, name: str) -> Contacts:
 
 
 def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
-    """Onceway 0.2.0 sends no BYE when it stops, so to other members it has crashed."""
+    """Onceway 0.2.0 sends no BYE when it stops, so other members treat its stop as a crash."""
     site.crash("b")
     site.run(0.05)
     site.come("a", ANSWER_S)

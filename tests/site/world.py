@@ -30,7 +30,7 @@ class Link:
         self.number = 0
         """Number of the present connection, 0 for none."""
         self.sees: dict[str, int] = dict.fromkeys(ends, 0)
-        """Number of the connection that each end believes to have, 0 for none."""
+        """Number of the connection that each end regards as open. 0: none."""
         self.cut = False
         self.dials = 0
         """Number of the newest planned dial. Older ones are void."""
@@ -299,7 +299,7 @@ class World:
         assert first, f"{client}: message {message} is there twice"
 
     def is_written(self, message: int) -> bool:
-        """Return whether a message is on a disk, or was on one that an older disk has replaced."""
+        """Return whether a message is on a disk, or was on a disk that an older one has replaced."""
         return message in self.gone or any(
             message in gateway.written for gateway in self.gateways.values()
         )

@@ -19,7 +19,8 @@ from tests.store.test_references import world
 assert world
 CHECKS = {"twin", "spool_check", "content_check"}
 MAY_CHANGE = {"queue", "flow", "origin", "batch_content"}
-"""Tables in which a changed bit may break no rule (gateway/docs/card.md, Limits)."""
+"""Tables in which a changed bit may stay unnoticed, because it breaks no rule
+(gateway/docs/card.md, Limits)."""
 MAY_LOSE = {"retained", "will", "aside", "mark", "message", "spool"}
 """Tables whose rows have a check. The loss of a row together with its check may remain
 unnoticed.

@@ -52,9 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 def received(folder: Path) -> bytes:
     """Return the stored packet identifiers between PUBLISH and PUBREL. Check that the board's
-    anti-replay window and session exist exactly if these identifiers do. If the board kept its
-    session without them, it would take 0x92 as success.
-    """
+    anti-replay window and session exist exactly if these identifiers do. If the session existed
+    without the identifiers, the board would take the reason code 0x92 as success."""
     with closing(sqlite3.connect(folder / FILE)) as database:
         found = bytes(database.execute("SELECT received FROM flow").fetchone()[0])
         assert database.execute("SELECT count(*) FROM mark").fetchone() == (found == IDS,)

@@ -24,7 +24,8 @@ from gateway.store.schema import FILE, make_folder, open_store
 from tests.broker.harness import FOREVER, World
 
 COUNT = 90
-"""Number of messages, larger than the number in flight, so a part of the queue is read later."""
+"""Number of messages. More messages than fit in flight, so the broker reads a part of the queue
+later."""
 SENT = [b'{"p":%d.25}' % (1000 + number) for number in range(COUNT)]
 KEPT = 30
 SOAK = pytest.mark.soak
@@ -233,7 +234,8 @@ def test_part_of_a_session_that_has_left_is_not_sent_when_it_has_changed(
 
 
 def as_older_version(database: sqlite3.Connection) -> None:
-    """Give the messages numbers as version 0.2.0 does. That version has started last."""
+    """Change the store as if version 0.2.0 had run last: its messages have other numbers, and some
+    of its checks are missing or stale."""
     database.execute("UPDATE queue SET message = (message >> 20) + 7")
     database.execute("UPDATE message SET id = (id >> 20) + 7")
     database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")

@@ -507,7 +507,8 @@ def test_queue_that_is_not_committed_yet_is_no_loss(
 def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The messages of the ended session were for the other members of the shared subscription."""
+    """The messages of an ended session for a shared subscription go to another subscriber of the
+    group. Here, one of these messages is gone."""
     harm(world.database, CASES["message of a shared subscription"][1])
     other = world.durable("other")
     other.subscribe("$share/g/shared/#", qos=1)

@@ -104,7 +104,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
 
 
 def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
-    """The client may have received these messages from the damaged store already."""
+    """Before the salvage, the client may already have received these messages."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(2)

@@ -21,7 +21,7 @@ MOST = 10
 
 
 class Cut(Exception):
-    """The connection ended. The request may or may not have been done."""
+    """An exception for a lost connection. The server may have done the last request, or not."""
 
 
 class Stepped(LocalLanding):

@@ -107,7 +107,7 @@ def test_files_that_are_there_are_compared() -> None:
 
 
 class Vanishing(Place):
-    """A landing place that says that a name exists, and then loses that file."""
+    """A landing place whose `create` says that the name exists, and which then loses its files."""
 
     def create(self, name: str, data: bytes) -> bool:
         super().create(name, data)

@@ -1,6 +1,5 @@
-"""A marker says which batch of a gateway is the newest, on real servers. Errors of a marker stop
-nothing.
-"""
+"""The marker of a gateway, which names its newest batch, on real servers. An error with a marker
+stops nothing."""
 
 import threading
 from pathlib import Path

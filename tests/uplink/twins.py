@@ -22,9 +22,8 @@ Connect = Callable[[], Landing]
 
 
 def clone(data: GatewayData, path: Path) -> GatewayData:
-    """Return a copy of the card. Numbers of its later readings differ from those of the
-    original.
-    """
+    """Return the data of a cloned card. Later readings of the clone have other numbers than those
+    of the original."""
     twin = GatewayData(path, epoch="ffffffff")
     with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
         source.backup(target)

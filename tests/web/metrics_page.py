@@ -31,7 +31,7 @@ PAGE = WEB / "METRICS.md"
 ALERTS, DASHBOARD = WEB / "prometheus" / "alerts.yml", WEB / "prometheus" / "grafana.json"
 SUFFIX = {"counter": "_total"}
 UNUSED = {"onceway_uplink_readings_total": "queries that were made for 0.2.0"}
-"""Metrics that neither an alert rule nor the dashboard uses, and why they exist."""
+"""Metrics that neither an alert rule nor the dashboard uses, each with the reason why it exists."""
 
 _HEAD = """# All metrics of a gateway
 

@@ -62,7 +62,7 @@ def flag(name: str, metric: str, bad: int, **labels: str) -> Case:
 
 
 def counter(name: str, metric: str, **labels: str) -> Case:
-    """Return a case for a rule over a counter that fires after one event."""
+    """Return a case for a rule over a counter. The rule fires after one event."""
     return case(name, {metric: "7x54 8x6"}, {metric: "7x60"}, **labels)
 
 

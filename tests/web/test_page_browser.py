@@ -199,7 +199,7 @@ async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: B
 
 @pytest.mark.soak  # too slow on a busy machine
 async def test_first_view_is_shown_within_200_ms(tmp_path: Path, chromium: Browser) -> None:
-    """On a busy machine, one of twenty loads must be that fast."""
+    """One of up to twenty loads must be that fast, because the machine may be busy."""
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
         await log_in(shown)
         await shown.add_init_script(FIRST_VIEW)

@@ -1,6 +1,5 @@
-"""Event streams of the page: which user may open another one, and whose stream is closed to make
-room for it.
-"""
+"""Event streams of the page: when a user may open another stream, and which user's stream is closed
+to make room for it."""
 
 import pytest
 

@@ -1,7 +1,6 @@
-"""A driver with Home Assistant's integration `mqtt`, without Home Assistant's web page. It runs
-with the Python of `tests/mirror/home_assistant.py`. It publishes each message once, with the
-function that automations use.
-"""
+"""A driver with Home Assistant's integration `mqtt`, without Home Assistant's web page. The driver
+runs in the Python environment that `tests/mirror/home_assistant.py` makes. It publishes each
+message once, with the function that automations use."""
 
 import asyncio
 import socket

@@ -69,9 +69,8 @@ def test_hopping_client_connects_to_the_next_broker_at_once(
 def test_a_gateway_that_forgets_an_identifier_in_a_move_is_noticed(
     capsys: pytest.CaptureFixture[str], reason: int, told: str
 ) -> None:
-    """The client moves between PUBREC and PUBREL. If the next gateway answers this first PUBREL
-    with 0x92, the gateway has lost the identifier.
-    """
+    """The client moves between PUBREC and PUBREL. If the next gateway answers the client's first
+    PUBREL with 0x92, the site has lost the identifier."""
     sent: list[Packet] = []
     connection = cast(
         Connection, type("_", (), {"send": lambda self, *packets: sent.extend(packets)})()

@@ -67,9 +67,8 @@ HELD = [
     (GatewayKill(kind="gateway-kill"), "committed"),
     (GatewayPowerCut(kind="gateway-power-cut"), "committed"),
 ]
-"""Kinds of faults, each with a window that the program may also reach by a commit or an answer
-without a publication.
-"""
+"""Faults with windows of the gateway. The gateway may also reach such a window by a commit or an
+answer without a publication."""
 
 
 def fault(kind: str, **detail: object) -> Fault:
@@ -523,7 +522,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
 
 
 async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_path: Path) -> None:
-    """A kill would hide that the program died by itself."""
+    """If the fault killed the program, the run would not show that the program had died by itself."""
     async with children(tmp_path) as programs:
         child = await programs.start("gateway", ["false"])
         await child.process.wait()

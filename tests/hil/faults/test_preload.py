@@ -443,7 +443,7 @@ database.execute("DELETE FROM row")
 def test_an_uplink_is_stopped_between_its_steps(
     machine: Machine, tmp_path: Path, window: int, names: set[str], rows: int
 ) -> None:
-    """The test also has the store open, as the gateway has while its uplink runs."""
+    """The test has the store open, as the gateway has while its uplink runs."""
     folder = tmp_path / "data"
     gateway = sqlite3.connect(folder / "store.db", isolation_level=None)
     gateway.execute("PRAGMA journal_mode=WAL")

@@ -44,7 +44,7 @@ async def test_stuck_run_is_logged_before_the_run_gives_up(
 
 
 def test_run_is_not_over_while_the_store_has_an_unseen_row(tmp_path: Path) -> None:
-    """The gateway has committed and acknowledged the row since the last look at its store."""
+    """Since the rig's last look at the store, the gateway has committed and acknowledged a row."""
     folder = Folder(tmp_path)
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
     history = History(folder.history)
@@ -84,7 +84,7 @@ def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path
 def test_a_run_is_not_idle_while_a_micro_batch_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine, the micro-batch takes longer than the run waits for a remaining fault."""
+    """On a busy machine, a micro-batch may take longer than IDLE_S."""
     folder = Folder(tmp_path)
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
     with closing(History(folder.history)) as history:

@@ -41,7 +41,7 @@ def test_the_ranges_of_a_task_are_its_rows_and_apart(
 
 
 def test_a_task_needs_no_delta_for_it() -> None:
-    """Workers of a Spark cluster have pyarrow and numpy, but not Delta."""
+    """Tasks run on workers of a Spark cluster. These have pyarrow and numpy, but not Delta."""
     look = "import sys, gateway.ingest.dedup.finding; print('delta' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert said.stdout == "False\n"

@@ -184,7 +184,7 @@ def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> Non
 
 
 def test_new_shallow_clone_stays(copy: Any) -> None:
-    """The files of a clone belong to another table, and have absolute paths."""
+    """A shallow clone refers to files of another table, by absolute paths. Its commit is not torn."""
     table = copy(0, "clone")
     before = commit_of(table, 0).read_bytes()
     durability.take_back_torn(str(table))
@@ -202,7 +202,7 @@ def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
 
 @pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED])
 def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Path, version: int) -> None:
-    """With only a part of such a commit, rows would be doubled or lost."""
+    """If a part of such a commit counted as whole, rows would be doubled or lost."""
     lines = commit_of(made / "publications", version).read_bytes().splitlines(keepends=True)
     assert is_whole(b"".join(lines), version)
     for count in range(len(lines)):

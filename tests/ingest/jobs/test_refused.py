@@ -62,7 +62,7 @@ def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list
 
 
 def test_landing_place_that_is_missing_or_empty(tmp_path: Path) -> None:
-    """The command line does not check landing places that are URLs."""
+    """The command line does not check landing places that are URLs, so the job does."""
     said = refused(tmp_path / "table", Path(f"file:{tmp_path}/none"), ["release"])
     assert "there is no such landing place. If it should be mounted" in said
     said = refused(tmp_path / "table", tmp_path, ["release"])

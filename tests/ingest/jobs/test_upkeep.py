@@ -1,6 +1,5 @@
-"""Upkeep while the stream runs, and the report. Repaired batches are taken, small files are joined,
-and old rows are deleted for good.
-"""
+"""Upkeep and reports while the stream runs. Upkeep takes repaired batches, joins small files, and
+deletes old rows for good."""
 
 import json
 import logging

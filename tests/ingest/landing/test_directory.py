@@ -179,7 +179,8 @@ def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clo
 
 
 def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
-    """A single pass (`--available-now`) therefore misses no batch."""
+    """The first pass also finds batches without a marker. So a single pass (`--available-now`)
+    misses no batch."""
     place.fill()
     place.land("site-3", 2, told=False)
     feeds = Feeds(Landing(URL))

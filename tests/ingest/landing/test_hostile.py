@@ -107,7 +107,8 @@ manifests = (
 
 
 def trusts() -> list[Trust]:
-    """Return three trusts: in all gateways, in none, and in one that signs."""
+    """Return three trusts: one accepts unsigned batches, one knows no key, and one knows a key of
+    the gateway `site`."""
     found = []
     for keys in (Keys(unsigned=True), Keys(unsigned=False), Keys({"site": [PUBLIC]})):
         trust = Trust("nowhere", True)
@@ -221,7 +222,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """The manifest matches the bytes, as if the gateway's key had been stolen."""
+    """The manifest matches the bytes, as if an attacker had the gateway's key."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)
@@ -344,7 +345,7 @@ def test_a_held_gateway_forges_no_line(tmp_path: Path, name: str, log: io.String
 
 @pytest.mark.parametrize("program", ["script", "source"])
 def test_each_process_writes_the_chosen_log_format(program: str) -> None:
-    """The driver runs the script. Spark starts the source in another process."""
+    """Spark's driver runs the script. Another process of Spark runs the source."""
     code = {
         "script": "from gateway.ingest.jobs.script import run_script\n"
         "run_script(lambda: log.warning('a\\nb'))",

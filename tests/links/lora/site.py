@@ -76,7 +76,8 @@ class Site:
         self.taken: dict[int, bytes] = {}
         """Readings that the journal has accepted, by sequence."""
         self.perhaps: dict[int, bytes] = {}
-        """Readings whose write to the journal a power cut has interrupted."""
+        """Readings, by sequence, whose write to the journal a power cut has interrupted. Each may
+        be in the journal or not."""
         self._writing: dict[int, bytes] = {}
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
         self.air: list[tuple[bool, bytes]] = []

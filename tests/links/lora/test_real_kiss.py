@@ -38,7 +38,7 @@ CHANNEL = {
     "coding_rate": 5,
 }
 ODD = bytes((0xC0, 0xDB, 0xDC, 0xDD, 0x00, 0xFF))
-"""The bytes that must be escaped, the escape bytes, 0x00 and 0xFF."""
+"""The special bytes of KISS (FEND, FESC, TFEND, TFESC), 0x00 and 0xFF."""
 
 
 def install() -> Path:

@@ -105,8 +105,8 @@ async def retained_messages(site: Site) -> None:
 
 
 async def queues(site: Site) -> None:
-    """Send more messages than a queue holds to a disconnected session, and to connected clients
-    that acknowledge nothing. Half of these clients have a session that ends with the connection.
+    """Send more messages than a queue holds to one disconnected session, and to 20 connected
+    clients that acknowledge nothing. The sessions of ten of these clients end with the connection.
     """
     away = await site.subscriber("away", "t", kept=True)
     away.writer.close()

@@ -149,9 +149,8 @@ class Client:
             connection.leave()
 
     def leave(self, gone: Gateway, to: Gateway) -> None:
-        """Connect to another gateway if the client's gateway is `gone`, which does not come
-        back.
-        """
+        """Connect to the gateway `to` if the client is at `gone`, a gateway that does not come
+        back."""
         if self._at is gone:
             self.move(to)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""A loop for futures, which need one. It is never run."""
+"""An event loop that is never run. Futures cannot be made without a loop."""
 
 
 class Time:

@@ -48,7 +48,7 @@ class Faults:
         self._spans.setdefault((kind, gateway), self._world.time.ns)
 
     def _end(self, kind: str, gateway: str) -> None:
-        """End a fault. Only then is it in the history, like the rig's faults."""
+        """End a fault. Like the rig, write a fault into the history only at its end."""
         if (since := self._spans.pop((kind, gateway), None)) is not None:
             self._tell(kind, since=since)
 
@@ -130,9 +130,8 @@ class Faults:
         self._end(KILLED, gateway.name)
 
     def bury(self, gateway: str) -> None:
-        """Remove a gateway for good, with its disk. The others have copies of all that it has
-        acknowledged. Only one gateway of a run is removed.
-        """
+        """Remove a gateway for good, with its disk. The other gateways have copies of all
+        publications that it has acknowledged. A run removes only one gateway."""
         if any(one.gone for one in self._world.gateways.values()):
             return
         self._world.reached["gateway gone for good"] += 1

@@ -230,9 +230,8 @@ class Gateway:
         prepare(self.database, self.name)
 
     def die(self, how: str = "", *, machine: bool = False) -> None:
-        """End this life of the gateway. machine: whether its power is cut, so it cannot know how
-        long it was off.
-        """
+        """End this life of the gateway. machine: whether the machine loses its power, so that the
+        gateway cannot know how long it was off."""
         if self.alive:
             self.loop.dead = True
             self._machine += machine

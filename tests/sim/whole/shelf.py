@@ -25,7 +25,7 @@ class _Disk(Executor):
 
 
 class Shelved(SiteCopies):
-    """The copies of other members, for one life of a gateway."""
+    """The copies that a gateway keeps for other members, during one life of the gateway."""
 
     def __init__(self, gateway: Gateway, send: Callable[[str, bytes], None]) -> None:
         assert gateway.site is not None

@@ -170,9 +170,8 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Replace a board by a new one with the same name. The old board's publications are
-        recorded first.
-        """
+        """Replace a board by a new one with the same name. Before that, record the old board's
+        publications."""
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
 

@@ -227,9 +227,8 @@ def test_user_properties_and_expiry_and_retain_go_along(sites: Sites) -> None:
 def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     sites: Sites, qos: int, victim: str
 ) -> None:
-    """The link breaks after 0, 1, 2 and more frames. In every other run, a gateway also loses its
-    power.
-    """
+    """The link breaks after a number of steps that grows from 0 to 11. For each number, there is
+    one run with a broken link, and one in which a gateway loses its power."""
     client = reader(sites, "b", "t", client="c")
     source = publisher(sites, "a")
     got: list[bytes] = []

@@ -147,7 +147,8 @@ def test_qos_0_message_during_a_move_may_be_lost_and_comes_once_at_most() -> Non
 def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
     sites: Sites,
 ) -> None:
-    """c has links to a and b, which have no link to each other."""
+    """Gateway c has links to a and b, which have no link to each other. Both have a session of the
+    client, so a message from c is delivered by each of them."""
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
@@ -181,9 +182,9 @@ def joins(self: Member, member: str) -> None:
 def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, holds: bool
 ) -> None:
-    """The client was at c and, while c was cut off, at a. c's link to b comes back before its link
-    to a.
-    """
+    """While c is cut off, the client of a session at c connects to a and receives the message
+    there. Then the client returns to c. The link from c to b comes back before the link from c to
+    a."""
     if holds:
         monkeypatch.setattr(Member, "joined", joins)
     session = reader(sites, "c", "t", client="c")
@@ -260,7 +261,8 @@ def test_lost_retained_message_is_not_reported_after_a_restart(
 
 
 def test_gateway_without_its_site_trusts_its_sessions(sites: Sites) -> None:
-    """b has a newer session of the client. Without its section [site], a asks no other member."""
+    """Gateway b has a newer session of the client. Gateway a has started without a section [site],
+    so it asks no other member and continues its old session."""
     sites.connect("a", wait=1).break_line()
     sites.settle()
     apart(sites, "a")

@@ -231,7 +231,8 @@ def test_waiting_client_is_kept_until_each_member_was_tried(sites: Sites) -> Non
 
 
 def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
-    """The reading is in the board's journal, and commands still arrive."""
+    """Member b is unreachable for three times WAIT_S. The board stays connected, and gets its
+    PUBREC when b is back."""
     board = pair.connect("a", "uno-1", wait=1.5, device=DeviceIdentity("uno-1", 1, 1))
     board.received.clear()
     pair.part("a", "b")
@@ -444,7 +445,7 @@ def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
 
 
 def test_restored_store_reuses_no_key(pair: Sites) -> None:
-    """The copies of rows that are not in the restored store land at once."""
+    """Rows that are missing in the restored store land at once, from the other member's copies."""
     client, table = publisher(pair, "a"), Table()
     pair.say(client, Publish("spool/x", b"before", 1, 1))
     backup = sqlite3.connect(":memory:", isolation_level=None)

@@ -231,7 +231,7 @@ def test_replacement_wins_with_any_clock(sites: Sites) -> None:
 
 
 def test_a_version_at_its_end_costs_no_link_and_all_agree(sites: Sites) -> None:
-    """A faulty member has sent the highest version number."""
+    """A faulty member has sent a retained message with the highest version number."""
     mad = Retained("t", "c", 0, b"mad", version=MOST_VERSION)
     sites["c"].broker.changes.urgent = take(sites["c"].broker, mad)
     sites.pass_time(1)
@@ -375,9 +375,8 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
 
 
 def test_entries_that_wait_for_the_disk_are_dropped_with_the_link(sites: Sites) -> None:
-    """The member sends the entries again. If the waiting entries were kept, memory would grow with
-    each link that ends.
-    """
+    """The member sends the entries again over the next link. If waiting entries outlived their
+    link, memory would grow with each link that ends."""
     sites["b"].disk_full(True)
     retain(sites, "a", "t", "m")
     sites.pass_time(1)

@@ -268,9 +268,8 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """Record that the session was suspect: a message that is then repeated may be stored
-        twice.
-        """
+        """Record that the session was suspect. From then on, a message in flight may be stored
+        twice."""
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -582,7 +581,7 @@ def test_message_comes_once_when_all_gateways_lose_their_power_at_once(
 
 
 def test_message_delivered_just_before_a_power_cut_is_not_missed() -> None:
-    """In two schedules, the judge missed such messages."""
+    """In two random schedules, the judge had wrongly reported such messages as missing."""
     sites = Breaking(*NAMES)
     reader, mover, source = Reader(sites, "b"), Mover(sites), Source(sites, "b")
     mover.come("b")

@@ -82,7 +82,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 def test_client_waits_no_longer_than_its_keep_alive_allows(
     sites: Sites, keep_alive: int, waits_s: float
 ) -> None:
-    """Afterwards, the usual rules for a silent member apply."""
+    """After this time, the usual rules for a silent member apply."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
     sites.pass_time(waits_s - 0.1)
@@ -113,9 +113,8 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
 
 
 def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
-    """The client's session begins at b. The identifier of its PUBREL may be known to another
-    member.
-    """
+    """The client's session begins at b. Another member may know the identifier of the client's
+    PUBREL, so b does not answer until it has reached the other members."""
     restart(sites, "b")
     client = sites["b"].open()
     sites.say(client, Connect("new", Version.V5, True, properties=FOREVER), wait=1.2)
