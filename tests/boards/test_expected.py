@@ -93,7 +93,7 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
 
 
 def test_board_that_left_its_cable_for_the_radio_is_not_unplugged(site: Site) -> None:
-    """The firmware was written to the board by cable, and that port is gone now."""
+    """The firmware was written to the board by cable. The port of the cable is gone now."""
     by_radio = Seen(connected=True, without_port=True, port_open=False)
     site.measure(5, 60)
     site.look(UNPLUGGED)
@@ -494,7 +494,7 @@ def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
 def test_a_command_to_a_new_board_makes_no_problem(
     tmp_path: Path, readings: int, command: str, limit: int
 ) -> None:
-    """The board may refuse the command. It then keeps its interval."""
+    """The board may refuse the command, and then keeps its interval."""
     site = Site(tmp_path)
     site.look(HERE)
     site.measure(readings, 60)

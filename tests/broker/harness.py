@@ -81,7 +81,7 @@ FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 class Anonymous(ByAcl):
-    """Access rules that accept every client, or none."""
+    """Access rules that accept every client if `allowed` is true, and otherwise none."""
 
     def __init__(self, allowed: bool = True) -> None:
         self._allowed = allowed

@@ -144,7 +144,7 @@ def rows_of(site: Site) -> int:
 
 @pytest.mark.parametrize("writer", ["fast", "public"])
 def test_two_jobs_at_once(site: Site, writer: WriterName) -> None:
-    """The second job uses the fast writer in both cases."""
+    """writer: the writer of the first job. The second job always uses the fast writer."""
     one, other = site.start(checkpoint="one", writer=writer), site.start(checkpoint="other")
     assert (one.wait(timeout=300), other.wait(timeout=300)) == (0, 0)
     site.check()

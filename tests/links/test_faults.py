@@ -48,7 +48,7 @@ _HARMLESS = {
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no earlier test's messages silence the log."""
+    """Use a new log throttle, so that earlier tests silence no message of this test."""
     monkeypatch.setattr(faults, "_throttle", LogThrottle(time.monotonic))
 
 

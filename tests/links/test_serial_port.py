@@ -91,7 +91,7 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
 async def test_idle_gateway_is_not_woken_by_timers(
     broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of wake-ups of the process is the largest part of a reading's cost."""
+    """Wake-ups of the process are the largest part of a reading's CPU time."""
     vain: list[float] = []
     tick = GatewayLink.tick
 

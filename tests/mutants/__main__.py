@@ -325,9 +325,8 @@ def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
 
 
 def _warm(imported: Path) -> None:
-    """Import the modules from outside the tree that the tests need. So no mutant needs time for
-    them.
-    """
+    """Import the modules from outside the tree that the tests need, so that no mutant's run has to
+    import them."""
     for name in imported.read_text().split() if imported.exists() else ():
         with suppress(Exception):
             importlib.import_module(name)

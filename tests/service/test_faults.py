@@ -257,7 +257,8 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
 def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The caller catches the exception, but the broker may have done half of its work."""
+    """The caller catches the exception, but the broker may have done half of its work. So the
+    engine ends."""
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

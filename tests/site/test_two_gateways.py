@@ -155,7 +155,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """The store of b is lost, and only b knew that the session at a is over."""
+    """The store of b is lost. Only b knew that the session at a is stale."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")

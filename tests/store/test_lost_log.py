@@ -27,9 +27,8 @@ def rows(first: int, last: int) -> Commit:
 
 
 def killed(folder: Path, to: Path) -> None:
-    """Run a gateway's store in `folder`. Copy its files to `to` while it runs, as a kill leaves
-    them.
-    """
+    """Use a store in `folder` as a gateway does. Copy its files to `to` while it is open, as a kill
+    leaves them."""
     make_folder(folder)
     with closing(open_store(folder, "site-7")) as database:
         recover(database, None, 16)

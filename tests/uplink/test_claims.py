@@ -121,10 +121,9 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("way", [Way.CLAIM_FILE, Way.CLAIM_FOLDER])
 @pytest.mark.parametrize("left", range(MOST))
 def test_a_name_has_one_winner(folder, way, tidies, left):
-    """left: the first gateway was cut off after this step of an earlier try; 0: it was not. During
-    its next try, the other gateway starts after each step, and is cut off after each of its own
-    steps.
-    """
+    """left: step of an earlier try after which the first gateway was cut off. 0: there was no
+    earlier try. The other gateway starts after each step of the first gateway's next try, and is
+    cut off after each of its own steps."""
     for number, (stopped, theirs) in enumerate(itertools.product(range(1, MOST), range(MOST))):
         table = Table(folder / str(number), way)
         if left:

@@ -75,9 +75,8 @@ def read_back():
 
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
-    """The test takes every write, move and read of two batches, one after the other. The try fails,
-    and the next try succeeds or finds the content.
-    """
+    """One after the other, every write, move and read of two batches fails. A try ends with the
+    failure. The next try succeeds, or finds the content."""
     data.add(20)
     done: set[tuple[str, str, int]] = set()
     seen: dict[tuple[str, str], int] = {}

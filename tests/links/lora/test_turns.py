@@ -48,7 +48,7 @@ from tests.links.lora.world import (
 )
 
 DOWN_KIND = 0x40
-"""Bit in the third byte of a frame that marks frames for a board."""
+"""Bit in the third byte of a frame. It is set in frames for a board."""
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
@@ -275,9 +275,8 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """Data that are written between two copies of a frame wait for the next turn. If they were sent
-    with the second copy, a nonce would be used twice.
-    """
+    """If data are written between two copies of the same frame, they wait for the next turn. If
+    they were sent with the second copy, a nonce would be used twice."""
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)

@@ -21,7 +21,7 @@ gateway waits one second for another gateway.
 
 
 class Faults:
-    """The part that carries out a plan."""
+    """The part of a run that carries out the faults of a plan."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world

@@ -280,9 +280,8 @@ class Gateway:
             database.execute(f"PRAGMA query_only={fails:d}")
 
     def dies(self, how: str) -> bool:
-        """Die if this is the planned moment. Return whether the gateway has died. how: "before" a
-        commit, or "behind" it, when it is stored.
-        """
+        """Die if this is the planned moment. Return whether the gateway has died. how: the moment:
+        "before" a commit, or "behind" it, when the commit is stored."""
         if how == "before":
             self._dies_in -= self._dies_in > 0
         else:

@@ -108,7 +108,7 @@ def test_session_in_doubt_may_send_a_message_again(sites: Sites) -> None:
 
 
 def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
-    """Only the silent member a knows which identifiers the client has received."""
+    """Member a is silent. Only a knows which packet identifiers the client has received."""
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 2)]))
     publisher(sites, "a").publish("t", "one", 2)

@@ -534,7 +534,7 @@ def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
 
 
 def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: Sites) -> None:
-    """The backlog is larger than its part in memory, and longer than one page."""
+    """The backlog is larger than the part of it in memory, and longer than one page."""
     clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
     pair.part("a", "b")
     for begin in range(1, 3001, 500):

@@ -158,8 +158,8 @@ class Mover:
 
     def doubted(self, silent: Sequence[str]) -> None:
         """Record that the client's session became suspect while these members were silent. If one
-        of them has the session, or may still get it, the session may be lost.
-        """
+        of these members has the session, or may still get it, the judge accepts a loss of the
+        session."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.moved_out()
@@ -360,9 +360,8 @@ class Schedule:
         self._watch()
         self._come = random.Random(seed + 2_000_000)
         self.newcomers: list[tuple[Reader, set[str]]] = []
-        """Clients that subscribe later, each with the earlier messages that it must not receive:
-        those of gateways to which its gateway had no link.
-        """
+        """Clients that subscribe later, each with the earlier messages of all gateways to which its
+        gateway had no link. The client must not receive these messages."""
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def _watch(self) -> None:
