@@ -392,7 +392,7 @@ def test_no_client_publishes_to_a_shared_subscription(version: Version, qos: int
 
 
 def test_the_answer_to_an_unsubscribe_of_nothing_waits_for_no_disk() -> None:
-    """UNSUBACK leaves even if a later packet in the same bytes closes the client."""
+    """UNSUBACK leaves at once, even if a later packet in the same bytes closes the client."""
     world = World()
     client = world.accepted("c", version=Version.V3_1_1, clean=False)
     world.slow_disk = True

@@ -148,7 +148,7 @@ def test_names_and_times_and_too_little_room(
 @given(st.integers(1, 2**16 - 1))
 @example(49_152)
 def test_time_error_is_in_the_record(library: ctypes.CDLL, error: int) -> None:
-    """A decoder ignores the label if it does not know it (RFC 8428, section 4.4)."""
+    """A decoder that does not know the label `tu` ignores it (RFC 8428, section 4.4)."""
     known = Record(device=b"d", name=b"n", base_time=1_767_225_600, value=Value(7, 0, 0))
     unsure = Record(
         device=b"d", name=b"n", base_time=1_767_225_600, time_error=error, value=Value(7, 0, 0)

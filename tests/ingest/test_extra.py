@@ -42,7 +42,8 @@ def of_others() -> set[str]:
 
 
 def brought(name: str, extra: str) -> set[str]:
-    """Return a distribution with an extra, and all distributions that it requires."""
+    """Return the names of a distribution and of all distributions that it requires. extra: the
+    extra with which it is installed."""
     waiting, found = [(name, extra)], set()
     while waiting:
         name, extra = waiting.pop()

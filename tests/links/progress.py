@@ -29,8 +29,7 @@ def fingerprint(sources: Iterable[str]) -> str:
 @dataclass
 class Progress:
     """Progress of a long run of schedules. done: number of finished schedules, from schedule 0 on.
-    reached: counts of their events. seconds: their duration.
-    """
+    reached: counts of their events. seconds: duration of these schedules."""
 
     path: Path
     sources: str

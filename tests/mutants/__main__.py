@@ -296,9 +296,8 @@ def _passes(module: Module, tree: Path, limit: float | None, imported: Path | No
 
 
 def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
-    """Run the tests in this process, which is a fork. It has imported everything except the
-    tree.
-    """
+    """Run the tests in this process. It is a fork of a process that has imported everything except
+    the tree."""
     code = 1
     try:
         os.chdir(tree)

@@ -67,7 +67,8 @@ FIGURE = re.compile(
 unit.
 """
 _WORDED = f"{'|'.join(list(NUMBERS)[1:])}|an? (?:minute|hour|day|week|month|year)|within a second"
-"""Numbers in words that count as figures. `one` does not, because it is seldom a figure."""
+"""Words that count as figures: the numbers from two on, and phrases such as `a day`. `one` does not
+count, because it is seldom a figure."""
 
 _PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?|{_WORDED})\b", re.IGNORECASE)
 

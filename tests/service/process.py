@@ -101,7 +101,8 @@ async def start(
     program: tuple[str, ...] = ("-m", "gateway"),
     before: tuple[str, ...] = (),
 ) -> GatewayProcess:
-    """Start a gateway. before: a command that starts the gateway as its argument."""
+    """Start a gateway. before: words in front of the gateway's command line, such as a program that
+    starts it."""
     process = await asyncio.create_subprocess_exec(
         *(*before, sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,

@@ -31,9 +31,8 @@ def board_in(folder: Path, kind: Kind | None, seed: int = 1, interval: int = 250
 
 
 def check(gateway: Gateway, waiting: int = 3) -> None:
-    """Check that each sequence was delivered once, except the last ones, which may be on
-    their way.
-    """
+    """Check that each sequence was delivered only once. Up to `waiting` sequences before the last
+    one may still be on their way."""
     delivered = sorted(delivery.sequence for delivery in gateway.deliveries)
     assert len(delivered) == len(set(delivered)), "doubled"
     assert delivered[-1] - len(delivered) <= waiting, "lost"

@@ -53,7 +53,7 @@ SUBTLE = (
     ("queue", "extra", "''"),
     ("queue", "size", "size + 0.5"),
 )
-"""Damage that was once not reported, or was refused without the name of the row."""
+"""Damage that the store once did not report, or refused without the name of the row."""
 MORE = """
     INSERT INTO mark VALUES ('board', 0, 7, 5, 0, x'');
     INSERT INTO aside VALUES (1, 'b', NULL, 't', 1, 0, x'', NULL, x'', 'too large');

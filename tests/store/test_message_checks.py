@@ -324,9 +324,8 @@ CELLS = st.one_of(
 
 @pytest.fixture
 def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str, int]]]]:
-    """Yield a store, and the functions that conditions in its statements call, with their numbers
-    of arguments.
-    """
+    """Yield a store, and the functions that `cells.teach` adds to SQLite's own, with their numbers
+    of arguments."""
     make_folder(tmp_path)
     with closing(sqlite3.connect(":memory:")) as plain:
         built_in = {name for name, _ in plain.execute(NAMES)}

@@ -473,7 +473,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
 def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No later row of the queue shows the gap."""
+    """The missing rows were the last rows of the queue, so no later row shows the gap."""
     harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)

@@ -129,9 +129,8 @@ def test_store_without_copies_gets_them(world: World) -> None:
 def test_0_2_0_writes_the_store_with_schema_1_and_no_session_ends(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The downgrade of version 0.2.0 leaves the triggers of the twins, but drops the column
-    `user`.
-    """
+    """`onceway store downgrade` of version 0.2.0 leaves the triggers of the twins, but drops the
+    column `user`."""
     database = world.database
     database.execute("DELETE FROM given_part")
     database.execute("DELETE FROM given")
@@ -190,7 +189,7 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
 
 
 def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -> None:
-    """Only the twins are damaged, so no session ends because of that, and the epoch stays."""
+    """Some twins are unreadable. No session ends because of that, and the epoch stays."""
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(n, f"c-{n}", 1 << 31, None, 0, None) for n in range(1, 41)]

@@ -167,7 +167,8 @@ def test_an_answer_that_cannot_be_made_smaller_ends_the_connection(count: int) -
     *("MQTT-3.9.2-2", "MQTT-3.11.2-2", "MQTT-3.1.2-29"),
 )
 def test_acknowledgements_are_bare() -> None:
-    """Without Reason String and User Property, acknowledgements are never too large."""
+    """Acknowledgements have neither a Reason String nor a User Property, so they are never too
+    large."""
     world = World(spool_bytes=1, subscriptions=1)
     client = world.accepted("c")
     client.subscribe("t", "too/many")

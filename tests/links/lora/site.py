@@ -130,10 +130,9 @@ class Site:
         self.check()
 
     def check(self) -> None:
-        """Check that each reading is in the spool once, and unchanged. After a power cut, a reading
-        may be there twice: the board sends it again with the same identity if it does not know of
-        the gateway's commit. The table then has it once.
-        """
+        """Check that each reading is in the spool, unchanged and once. Only after a power cut may a
+        reading be there twice: a board that does not know of the gateway's commit sends the reading
+        again, with the same identity. The table then has it once."""
         rows = self.rows
         identities = {(device, life, sequence) for device, life, sequence, _ in rows}
         assert len(identities) == len(set(rows)), "two readings of one identity"

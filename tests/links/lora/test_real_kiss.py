@@ -88,7 +88,7 @@ async def oracle() -> AsyncIterator[Oracle]:
 
 
 class Driver:
-    """Onceway's driver, at a port."""
+    """Onceway's KISS driver, at a port."""
 
     def __init__(self, path: Path, factor: int) -> None:
         self._loop = asyncio.get_running_loop()

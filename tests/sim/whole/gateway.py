@@ -240,9 +240,8 @@ class Gateway:
             self.died(self, how)
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
-        """Die at a later commit, which is number `commits` from now. how: "before" it is on disk,
-        or "behind" it, before any answer; None: do not die.
-        """
+        """Plan the gateway's death at a commit. commits: number of this commit, counted from now.
+        how: "before" the commit is on disk, or "behind" it, before any answer; None: do not die."""
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 
     # -- ports

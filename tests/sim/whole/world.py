@@ -251,10 +251,9 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """Wait until all has landed, no gateway keeps rows for another one, and all gateways have
-        the same retained messages. Return False if that takes until `end`, but True if only the
-        retained messages differ.
-        """
+        """Wait until all rows have landed, no gateway keeps rows for another one, and all gateways
+        have the same retained messages. Return True. If this takes until `end`, return whether only
+        the retained messages differ."""
         members = self.network.members.values()
         self._land()
         while not (at_rest := all(member.at_rest for member in members)) or self._unlike():

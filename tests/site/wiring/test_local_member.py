@@ -737,7 +737,8 @@ def test_client_that_hops_is_in_no_fight(sites: Sites) -> None:
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three messages wait in a session at a. a is cut off, and the client begins a session at b."""
+    """Three messages wait in a session at a. While a is cut off, the client begins a session at b.
+    """
     client = sites.connect("a")
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
