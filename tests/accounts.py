@@ -1,7 +1,6 @@
 """Start `onceway` as root under another account. The source tree may be in a home folder that is
-closed to other accounts. They reach the tree and its .venv through folders that root has opened.
-
-In: the numbers of a user and a group. Out: the arguments of `subprocess.Popen`.
+closed to other accounts. Root opens folders through which other accounts reach the tree and its
+.venv. In: the numbers of a user and a group. Out: the arguments of `subprocess.Popen`.
 """
 
 import os

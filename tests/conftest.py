@@ -48,7 +48,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the test code from garbage collection. It stays in memory until the end anyway."""
+    """Exclude the test code from garbage collection. The test code stays in memory until the end in
+    any case.
+    """
     gc.freeze()
 
 

@@ -233,7 +233,8 @@ def test_a_note_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
 
 def test_the_note_follows_no_link(tmp_path: Path) -> None:
     """Root writes the note into a folder of another account. A link in this folder must not lead
-    root to another file."""
+    root to another file.
+    """
     target = tmp_path / "of-root"
     target.write_text("untouched")
     for name in ("backup.json", "backup.json.new"):

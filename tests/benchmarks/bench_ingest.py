@@ -396,7 +396,8 @@ def restart(folder: Path) -> bool:
 
 def executors(folder: Path) -> list[Figure]:
     """Measure rows a second on a standalone Spark cluster on this machine. More executors than
-    cores cannot make the ingest faster."""
+    cores cannot make the ingest faster.
+    """
     figures, alone = [], 0.0
     for count in (1, 2, 4):
         place = Place(None, folder / str(count))

@@ -49,7 +49,8 @@ USER, PASSWORD = "lena", "correct horse"
 
 def fill(folder: Path, batches: int, rows: int) -> float:
     """Fill a store like that of a gateway with years of landed batches and a week of rows that have
-    not landed. Return the seconds that a start with this store takes."""
+    not landed. Return the seconds that a start with this store takes.
+    """
     make_folder(folder)
     count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
     with closing(open_store(folder, "gateway")) as database:

@@ -30,7 +30,8 @@ def percentile(values: list[float], share: float) -> float:
 
 def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
     """Return for each message the seconds from PUBLISH to PUBACK, without the time of the log's
-    fsync. One message is in flight at a time."""
+    fsync. One message is in flight at a time.
+    """
     record = folder / "record"
     times = []
     with onceway(folder, preload=build("recorder", folder), ONCEWAY_RECORD=str(record)) as broker:

@@ -56,7 +56,8 @@ def airtime(factor: int, radio: Radio) -> float:
 
 def used(factor: int) -> float:
     """Return the share of the legal airtime that a station uses if it always has an answer to send.
-    The first hour does not count."""
+    The first hour does not count.
+    """
     ledgers, now = Ledgers(EU868, "bench", None, 0.0), 0.0
     length, sent = Modulation(factor).airtime(8), 0.0
     band = EU868.band(EU868.frequency).name

@@ -135,7 +135,8 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 class Crowd:
     """Clients that all connect at the same time. took: seconds until the last client was accepted.
     present: number of clients that found their session. waits: seconds that each PUBLISH of another
-    client waited for its PUBACK meanwhile."""
+    client waited for its PUBACK meanwhile.
+    """
 
     def __init__(self, port: int, clients: int) -> None:
         self._port = port
@@ -204,7 +205,8 @@ def price(
 ) -> tuple[Ratio, int]:
     """Return the CPU time of a message at a member whose clients do not move, as a multiple of the
     CPU time at a lone gateway. Also return the number of calls between members during the
-    measurements. seconds: length of each measurement."""
+    measurements. seconds: length of each measurement.
+    """
     found = []
     with one_way(member.port) as here, one_way(alone.port) as there:
         said = calls(folder)

@@ -147,7 +147,8 @@ def run(
     sensors: list[Sensor], seconds: float, written: Callable[[], int], broker: BrokerProcess
 ) -> tuple[float, float]:
     """Return the bytes written to disk and the seconds of CPU time per reading. written: returns
-    the number of bytes written so far."""
+    the number of bytes written so far.
+    """
     readings = Readings()
     drive(sensors, _WARM_UP_S, readings)
     assert all(sensor.up for sensor in sensors), "not all sensors are connected"

@@ -19,7 +19,8 @@ def in_turns(
     brokers: Sequence[BrokerProcess], rounds: int, once: Callable[[BrokerProcess], Sequence[float]]
 ) -> list[tuple[float, float | None]]:
     """Measure the brokers in turns. For each number that `once` measures, return the medians of
-    Onceway and of the peer."""
+    Onceway and of the peer.
+    """
     results = [[once(broker) for broker in brokers] for _ in range(rounds)]
     medians = [
         [median(values) for values in zip(*(each[index] for each in results), strict=True)]

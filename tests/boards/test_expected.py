@@ -130,7 +130,8 @@ def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
     site: Site, reason: Refusal
 ) -> None:
     """The message about the port (`gateway/links/serial_port.py`) names the same command as its
-    remedy."""
+    remedy.
+    """
     assert site.look(replace(REFUSED, refusal=reason)) == "refused"
     state = site.expected.states["roof-1"]
     command = state.todo.partition("sudo ")[2]

@@ -93,7 +93,8 @@ async def test_board_missing_before_a_restart_counts_until_the_first_answer() ->
 @pytest.mark.parametrize("before", [set(), {"roof-1"}])
 async def test_a_gateway_that_stays_silent_holds_no_board(before: set[str]) -> None:
     """The first gateway by name is silent, so the second one asks all other gateways. The silent
-    gateway never answers."""
+    gateway never answers.
+    """
     others = Others()
     others.held, others.more = None, {"roof-2"}
     nowhere, boards = Nowhere(others), ["roof-1", "roof-2", "roof-3"]

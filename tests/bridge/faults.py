@@ -106,8 +106,8 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Place:
-    """The address of the other broker. before: a command that starts the near broker as its
-    argument. ca: the certificate authority of the other broker; None: no TLS.
+    """The address of the other broker. before: words in front of the near broker's command line.
+    ca: the certificate authority of the other broker; None: no TLS.
     """
 
     host: str
@@ -212,7 +212,8 @@ class Pair:
 
     async def listen(self) -> None:
         """Count the messages that arrive at the other broker, by payload. After each loss of the
-        connection, connect and subscribe again."""
+        connection, connect and subscribe again.
+        """
         while True:
             with suppress(OSError, AssertionError, TimeoutError):
                 async with wire(self.far.port, Connect("listener")) as client:

@@ -113,7 +113,8 @@ class Far:
 
     async def meet(self, present: bool, **properties: int) -> tuple[Wire, Connect]:
         """Accept the bridge's next connection. Return the connection and its CONNECT. present:
-        Session Present in CONNACK. properties: properties of CONNACK."""
+        Session Present in CONNACK. properties: properties of CONNACK.
+        """
         client = await asyncio.wait_for(self._met.get(), 30)
         hello = await client.pick(Connect)
         told = {PropertyId[name.upper()]: value for name, value in properties.items()}

@@ -111,7 +111,8 @@ class Line:
 
     def begins(self) -> None:
         """Begin to read both states. Before the read, all waiting messages leave, and all messages
-        on the way arrive."""
+        on the way arrive.
+        """
         if self.reading is None and not self.collisions.left_s:
             while self.waiting:
                 self.leaves()

@@ -67,7 +67,8 @@ async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 async def test_loop_with_mosquitto_s_bridge_is_reported(tmp_path: Path, version: str) -> None:
     """If mosquitto's bridge speaks MQTT 5, the gateway does not only report the loop, but also
-    stops it."""
+    stops it.
+    """
     port = free_port()
     bridge = (
         f"allow_anonymous true\nconnection b\naddress 127.0.0.1:{port}\n"

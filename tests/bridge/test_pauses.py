@@ -72,7 +72,8 @@ async def test_connection_that_breaks_after_each_message_is_tried_again_soon(
 async def test_client_that_takes_the_session_over_is_not_fought(tmp_path: Path) -> None:
     """The other client is a second gateway with a copy of the files, so each gateway takes the
     session over from the other. The pauses of a gateway grow, although messages cross on each of
-    its connections."""
+    its connections.
+    """
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         async with wire(near.port, Connect("board")) as board:
             loop = asyncio.get_running_loop()

@@ -104,7 +104,8 @@ async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
     tmp_path: Path, after: int
 ) -> None:
     """after: number of closes at which the gateway is killed. The gateway is killed earlier if a
-    new session begins at the other broker."""
+    new session begins at the other broker.
+    """
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     async with picky(port) as far:
         far.acts_late = True

@@ -34,7 +34,8 @@ class Injected(Exception):
 
 def at_call(wanted: int, work: Callable[[], object]) -> bool:
     """Call `work`, and raise an exception when it calls a function of the gateway for the time
-    number `wanted`. Return False if `work` makes fewer calls."""
+    number `wanted`. Return False if `work` makes fewer calls.
+    """
     count = 0
 
     def look(frame: FrameType, event: str, _: object) -> None:

@@ -25,7 +25,8 @@ PACKETS = {
 class Manner:
     """The way in which the bytes of a connection arrive. greeted: the bytes follow an accepted
     CONNECT. kept: the session outlives the connection. singly: the bytes arrive one by one. slow:
-    the disk commits only after all bytes have arrived."""
+    the disk commits only after all bytes have arrived.
+    """
 
     version: Version
     greeted: bool

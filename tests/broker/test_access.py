@@ -387,7 +387,7 @@ def test_name_with_a_wildcard_does_not_pass_a_deny_rule() -> None:
 # -- boards
 
 EVERYBODY = AclSection(write=["sensors/%u/#"], read=["commands/%c/#"])
-"""The example in the guide."""
+"""Access rules of the example in the guide."""
 BOARDS_ALONE = AclSection.model_validate({"boards": True, "write": ["sensors/%c/#"]})
 WALL = AclSection.model_validate({"users": ["*"], "boards": True, "deny_write": ["readings/#"]})
 OF_NOBODY = AclSection(users=[""], write=["public/#"])

@@ -90,7 +90,8 @@ def test_only_messages_in_flight_are_set_aside() -> None:
 
 def test_a_message_of_a_run_is_set_aside_as_itself() -> None:
     """Publications that arrive in one piece share memory. If one is set aside, the others must not
-    go with it."""
+    go with it.
+    """
     world = World()
     client = world.durable("bridge")
     client.subscribe("t")

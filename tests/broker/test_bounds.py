@@ -380,7 +380,8 @@ def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> Non
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
     """A publication goes to two sessions. To make room for the first session's message, the broker
-    ends the second session before it queues the message there."""
+    ends the second session before it queues the message there.
+    """
     world = World(memory_bytes=3000)
     world.absent("first")
     second = world.durable("second") if kept else world.accepted("second")

@@ -137,7 +137,8 @@ def test_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
 
 def test_disconnect_cannot_keep_a_session_that_was_resumed_to_end() -> None:
     """MQTT 5, section 3.14.2.2.2: if the Session Expiry Interval of the last CONNECT is 0,
-    DISCONNECT must not set another one. An earlier CONNECT does not count."""
+    DISCONNECT must not set another one. An earlier CONNECT does not count.
+    """
     world = World()
     world.durable("c").drop()
     client = world.accepted("c", clean=False)

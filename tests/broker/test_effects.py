@@ -128,7 +128,8 @@ def test_a_member_whose_queue_is_full_is_passed_over() -> None:
 
 def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another() -> None:
     """After 100 messages, the queues of all members are full. The next message ends the session of
-    one member. The other members have no room for its messages."""
+    one member. The other members have no room for its messages.
+    """
     world = World(queue_messages=5)
     for number in range(20):
         client = world.durable(f"member {number}")

@@ -551,7 +551,8 @@ class Scene:
     @property
     def bounds_acts(self) -> list[Callable[[], None]]:
         """Acts of a client whose password is checked, that reaches bounds, and that speaks MQTT
-        3.1.1. Then follow acts of a board that has proved its key."""
+        3.1.1. Then follow acts of a board that has proved its key.
+        """
         asked = Policy(AskingAccess())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
         long = b"x" * 30_000

@@ -177,8 +177,8 @@ def test_a_client_on_a_slow_line_that_pings_stays() -> None:
 
 
 def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
-    """The client cannot ping, because its earlier packets fill the line. It stays as long as it
-    reads anything.
+    """The client cannot ping, because its earlier packets fill the line. As long as the client
+    reads anything, it stays connected.
     """
     world = World(outgoing_bytes=300_000)
     client = stuck(world)

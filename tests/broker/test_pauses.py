@@ -433,7 +433,6 @@ def test_earlier_publications_are_committed_and_acknowledged_first(
 
 
 def test_behind_a_refusal_nothing_is_taken_even_if_it_would_fit() -> None:
-    """A message that would fit does not overtake a refused one."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("#")

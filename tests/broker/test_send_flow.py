@@ -13,7 +13,9 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 def kept(world: World, version: Version = V5, **properties: int) -> Client:
-    """Return the client `s`, whose session outlives its connection. properties: of its CONNECT."""
+    """Return the client `s`, whose session outlives its connection. properties: properties of its
+    CONNECT.
+    """
     own = (
         FOREVER | {P[name.upper()]: value for name, value in properties.items()}
         if version == V5

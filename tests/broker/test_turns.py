@@ -30,7 +30,8 @@ def let_go_together(world: World) -> tuple[Client, list[Client]]:
 
 def test_packets_of_clients_released_together_share_one_commit() -> None:
     """A commit takes about as long for a hundred messages as for one, and so does a turn. So the
-    broker waits a moment for packets of all released clients."""
+    broker waits a moment for packets of all released clients.
+    """
     world = World()
     reader, clients = let_go_together(world)
     commits = len(world.commits)

@@ -223,7 +223,8 @@ def test_pending_will_is_published_although_its_client_returns(clean: bool) -> N
 @pytest.mark.parametrize("back", [True, False])
 def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
     """Each session may have hundreds of subscriptions, so the broker ends the sessions in several
-    turns. If a client comes back before its turn, its session has ended nevertheless."""
+    turns. If a client comes back before its turn, its session has ended nevertheless.
+    """
     world = World()
     clients = [world.accepted(f"{at}") for at in range(5)]
     for client in clients:

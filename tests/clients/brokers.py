@@ -73,7 +73,8 @@ async def broker(own: Broker) -> AsyncIterator[Broker]:
 class Proxy:
     """A proxy to a broker. The proxy cuts each of the first `cuts` connections after a random
     number of bytes from `least` to `most`, counted in both directions together. The attribute
-    `cuts` is the number of connections cut so far."""
+    `cuts` is the number of connections cut so far.
+    """
 
     def __init__(self, to: int, cuts: int, rng: random.Random, least: int, most: int) -> None:
         self.port = 0

@@ -97,7 +97,8 @@ def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
     state: str, disk: SmallDisk, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's own messages are ambiguous: "unable to open" can mean missing rights, and "disk I/O
-    error" a broken disk. So each command names the real cause."""
+    error" a broken disk. So each command names the real cause.
+    """
     folder.symlink_to(disk.mount)
     with closing(open_store(disk.mount, "site-1")) as database:
         recover(database, None, 16)

@@ -28,7 +28,8 @@ SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise",
 """Commands that start Spark in their place and print only its log."""
 RIG = {"hil run", "hil demo", "hil replay"}
 """Commands that print the progress of a run instead of JSON. `hil report --json` and report.json
-have the facts of the run."""
+have the facts of the run.
+"""
 WITHOUT_JSON = SERVICES | SPARK | RIG
 
 Run = Callable[..., tuple[int, str, str]]
@@ -165,7 +166,8 @@ def test_commands_that_print_facts_print_json(name: str) -> None:
 @pytest.mark.parametrize("name", TREE)
 def test_the_same_option_is_the_same_everywhere(name: str) -> None:
     """The options --config, --data and --json have one default in all commands, and are never
-    required."""
+    required.
+    """
     options = _options(TREE[name])
     for text, default in (("--config", None), ("--data", None), ("--json", False)):
         if text in options:

@@ -47,7 +47,8 @@ class Ledger:
 
     def settle(self, name: str, published: int) -> None:
         """Add a fault if a message with a number below `published` has not arrived. Later checks
-        begin with the number `published`."""
+        begin with the number `published`.
+        """
         if missing := self.missing(name, published):
             self._faults.append(
                 f"{self.place}: {len(missing)} of {name} never came, the first {missing[0]}"

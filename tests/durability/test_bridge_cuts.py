@@ -36,7 +36,7 @@ outage.
 PATIENCE_S = 120
 UP = 'up = ["load/#", "state/#"]\ndown = ["there/#"]\nqos = {}'
 STATES = [f"{end}/{number}" for end in ("state", "there") for number in range(8)]
-"""Topics of retained messages. Both ends change them."""
+"""Topics of retained messages that both ends change."""
 
 
 class Broker(Protocol):

@@ -135,8 +135,8 @@ def build(folder: Path, sketch: str = "", flags: str = "") -> "subprocess.Comple
 
 
 def prepare(folder: Path, *, with_library: bool) -> None:
-    """Copy the sources to a folder, with object files that can be reused. with_library: whether
-    those of the library can be reused.
+    """Copy the sources to a folder, with object files that can be reused. with_library: whether the
+    object files of the library can be reused.
     """
     for name in ("Makefile", "src", f"examples/{SKETCH}"):
         to = folder / "firmware" / name
@@ -155,7 +155,8 @@ def hex_file(folder: Path) -> Path:
 
 def test_each_option_is_checked() -> None:
     """The list in `ow_options.h` has each option that a build can set. The files of a program
-    compare the options in this list."""
+    compare the options in this list.
+    """
     checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
     assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
     for header in sorted((FIRMWARE / "src").glob("*.h")):

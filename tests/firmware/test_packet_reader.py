@@ -92,7 +92,8 @@ def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
 def knows_better(packet: Packet) -> bool:
     """Return whether the client may refuse a packet that the gateway accepts. This holds for a
     packet with a property that the client never asks for, and for an answer to a request with
-    several filters."""
+    several filters.
+    """
     properties = getattr(packet, "properties", None) or {}
     return bool(NOT_ASKED_FOR & properties.keys()) or (
         isinstance(packet, Suback | Unsuback) and len(packet.reasons) != 1

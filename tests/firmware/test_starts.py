@@ -48,9 +48,9 @@ Memory = Literal["fram", "i2c-eeprom"]
 
 @dataclass(frozen=True)
 class Build:
-    """A HEX file of `make -C firmware`. kind: name of the board in the catalogue. slots: of its
-    journal. chip: a chip of libsimavr; empty for the simulated Uno. memory: external memory for the
-    journal; None: the journal is in the EEPROM.
+    """A HEX file of `make -C firmware`. kind: name of the board in the catalogue. slots: number of
+    slots of its journal. chip: a chip of libsimavr; empty for the simulated Uno. memory: external
+    memory for the journal; None: the journal is in the EEPROM.
     """
 
     path: str
@@ -182,7 +182,8 @@ def place_of(build: Build, journal: Journal, folder: Path) -> Path:
 
 def is_in_order(gateway: Gateway, journal: Journal) -> bool:
     """Return whether the oldest publications arrived first and in order. A publication whose slot
-    is damaged must be reported as lost instead."""
+    is damaged must be reported as lost instead.
+    """
     first = [(one.sequence, one.payload == b"lost") for one in gateway.deliveries[:FIRST]]
     return first == [(number, number - 1 in journal.damaged) for number in range(1, FIRST + 1)]
 

@@ -49,7 +49,7 @@ RUN_S = 1200.0  # in which a bench must have ended, on a busy machine
 @dataclass(frozen=True, slots=True)
 class Sabotage:
     """A patch that breaks a promise. claim: the promise of the product, in words. benches: each of
-    them must notice the patch alone, on every seed.
+    these benches must notice the patch by itself, on every seed.
     """
 
     name: str

@@ -1,7 +1,6 @@
 """The command lines of hil/README.md, run as written and in their order, in a folder with the
-content of a clone. A run that takes hours is interrupted after its first bench, as by Ctrl-C.
-
-In: the guide, the built firmware. It takes ten minutes.
+content of a clone. A run that takes hours is interrupted after its first bench, as by Ctrl-C. In:
+the guide, the built firmware. The test takes ten minutes.
 """
 
 import asyncio
@@ -18,7 +17,8 @@ from tests.service.guide_lines import ROOT, lines
 GUIDE = "hil/README.md"
 HOURS = re.compile(r"--repeat|--core")
 """Options of command lines that would run for hours. The test interrupts these lines after the
-verdict of their first run."""
+verdict of their first run.
+"""
 
 LONGEST_S = 900.0
 INTERRUPTED = 130

@@ -55,8 +55,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 @pytest.fixture(autouse=True)
 def fresh_log(request: pytest.FixtureRequest) -> None:
-    """Empty Delta's cache of tables. It keeps the state of each table (about 2 MB) for an hour, and
-    no later test uses it.
+    """Empty Delta's cache of tables. The cache keeps the state of each table (about 2 MB) for an
+    hour, and no later test uses this state.
     """
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark")._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

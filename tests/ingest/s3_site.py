@@ -18,7 +18,8 @@ from tests.uplink.servers import S3Server
 
 class S3Site(Site):
     """A site whose landing place and tables are in one bucket. checkpoint_there: whether Spark's
-    checkpoint is in the bucket, too."""
+    checkpoint is in the bucket, too.
+    """
 
     def __init__(
         self,

@@ -59,8 +59,8 @@ PUBLIC_STEPS = [
     ("after", f"{INGEST}.sink.foreach_batch:Sink.__call__", 2),
     ("before", f"{INGEST}.dedup.snapshot:save", 1),
 ]
-"""Steps of the public writer that differ from those of the fast one, the end of a micro-batch, and
-the end of the job.
+"""Steps of the public writer that the fast writer does not have, and the last steps of a
+micro-batch and of the job.
 """
 
 
@@ -99,7 +99,8 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
 ) -> None:
     """The work folder has shuffled and cached rows, and data for Python. A stream that needs none
     of these continues. Any other stream ends with a line that names the cause, and the next start
-    takes the remaining rows."""
+    takes the remaining rows.
+    """
     if os.geteuid() != 0:
         pytest.skip("mounts a tmpfs")
     with closing(SmallDisk(tmp_path, 64_000_000)) as disk:

@@ -57,7 +57,8 @@ def test_killed_at_a_step_and_started_again(
 
 def test_a_lost_checkpoint_is_no_loss(site: S3Site) -> None:
     """A start without its old checkpoint takes its progress from the bucket, and ingests no row
-    again."""
+    again.
+    """
     assert site.start(checkpoint="one").wait(timeout=400) == 0, site.said("one")
     version = site.delta().version()
     assert site.start(checkpoint="two").wait(timeout=400) == 0, site.said("two")

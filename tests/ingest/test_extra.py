@@ -28,7 +28,8 @@ def imported(file: Path) -> Iterator[str]:
 
 def of_others() -> set[str]:
     """Return the third-party packages that the ingest imports, directly or through modules of
-    Onceway."""
+    Onceway.
+    """
     waiting, seen, found = set((ROOT / "gateway" / "ingest").rglob("*.py")), set(BY_URL), set()
     while waiting:
         file = waiting.pop()
@@ -43,7 +44,8 @@ def of_others() -> set[str]:
 
 def brought(name: str, extra: str) -> set[str]:
     """Return the names of a distribution and of all distributions that it requires. extra: the
-    extra with which it is installed."""
+    extra with which it is installed.
+    """
     waiting, found = [(name, extra)], set()
     while waiting:
         name, extra = waiting.pop()

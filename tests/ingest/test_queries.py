@@ -165,7 +165,7 @@ NAMED = [
 
 
 def evening_of_the_change(spark: "SparkSession") -> None:
-    """Create views with one device whose readings come every half hour. They begin half an hour
+    """Create views with one device. Its readings come every half hour, and begin half an hour
     before the second day. spark: a session that only this test uses.
     """
     first = BEGIN_S + 23 * HOUR_S + 1800

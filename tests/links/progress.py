@@ -29,7 +29,8 @@ def fingerprint(sources: Iterable[str]) -> str:
 @dataclass
 class Progress:
     """Progress of a long run of schedules. done: number of finished schedules, from schedule 0 on.
-    reached: counts of their events. seconds: duration of these schedules."""
+    reached: counts of their events. seconds: duration of these schedules.
+    """
 
     path: Path
     sources: str

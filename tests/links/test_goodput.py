@@ -67,7 +67,8 @@ def test_goodput_when_one_frame_in_a_hundred_is_lost(up: bool) -> None:
 
 def test_qos_2_exchanges_of_20_bytes_with_a_key() -> None:
     """One exchange runs at a time, the line has no delay, and the gateway answers at once. The
-    frames of PUBREC and PUBCOMP also carry the link's acknowledgements of PUBLISH and PUBREL."""
+    frames of PUBREC and PUBCOMP also carry the link's acknowledgements of PUBLISH and PUBREL.
+    """
     world, done = play(0.0, KEY), 0
     assert world.device.known is not None
     up, down = world.ledger.up[world.device.known], world.ledger.down[world.device.known]

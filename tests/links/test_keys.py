@@ -55,7 +55,8 @@ def handshakes(data: bytes) -> list[Message]:
 @dataclass
 class Gateway:
     """A gateway's port. keys: keys of the known devices, by name. open: whether devices without a
-    proof are accepted, too."""
+    proof are accepted, too.
+    """
 
     open: bool = False
     keys: dict[str, bytes] = field(default_factory=lambda: {"roof-1": KEY})

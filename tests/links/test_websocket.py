@@ -239,7 +239,8 @@ async def test_websocket_origin_is_checked_against_dns_rebinding(
     broker: Broker, host: str, status: int
 ) -> None:
     """With DNS rebinding, the page and the Host header have the same name, but this name is not the
-    gateway's."""
+    gateway's.
+    """
     async with listening(broker) as listener, aiohttp.ClientSession() as session:
         headers = {"Origin": f"http://{host}", "Host": host}
         if status == 101:

@@ -63,7 +63,8 @@ def build(mtu: int, window: int, ring: int, keys: bool = False) -> ctypes.CDLL:
 
 class CDevice:
     """`ow_link` and its application. The application greets again after a session has ended, and
-    keeps bytes until the sending ring has room for them."""
+    keeps bytes until the sending ring has room for them.
+    """
 
     def __init__(
         self,

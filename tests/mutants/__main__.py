@@ -297,7 +297,8 @@ def _passes(module: Module, tree: Path, limit: float | None, imported: Path | No
 
 def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
     """Run the tests in this process. It is a fork of a process that has imported everything except
-    the tree."""
+    the tree.
+    """
     code = 1
     try:
         os.chdir(tree)
@@ -325,7 +326,8 @@ def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
 
 def _warm(imported: Path) -> None:
     """Import the modules from outside the tree that the tests need, so that no mutant's run has to
-    import them."""
+    import them.
+    """
     for name in imported.read_text().split() if imported.exists() else ():
         with suppress(Exception):
             importlib.import_module(name)

@@ -40,8 +40,8 @@ QUIET = ("log", "_log", "logger")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A changed file. line: of the change, from 1. change: its description. text: the whole changed
-    file.
+    """A changed file. line: number of the changed line, from 1. change: description of the change.
+    text: the whole changed file.
     """
 
     line: int

@@ -31,7 +31,8 @@ CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<fi
 MEASURED = re.compile(r"measured: (?P<name>.+) = (?P<figure>.+)")
 _PREFIXES = {"ms": 1e-3, "µs": 1e-6, "µs/msg": 1e-6, "kB": 1e3, "MB": 1e6, "%": 0.01}
 """Factor of each unit of measured figures. Other figures are already in seconds, bytes, counts or
-fractions of one."""
+fractions of one.
+"""
 _REASON = re.compile(r"none: \w.+")
 _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 _DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?(\d+)", re.MULTILINE)

@@ -68,7 +68,8 @@ unit.
 """
 _WORDED = f"{'|'.join(list(NUMBERS)[1:])}|an? (?:minute|hour|day|week|month|year)|within a second"
 """Words that count as figures: the numbers from two on, and phrases such as `a day`. `one` does not
-count, because it is seldom a figure."""
+count, because it is seldom a figure.
+"""
 
 _PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?|{_WORDED})\b", re.IGNORECASE)
 

@@ -249,7 +249,8 @@ async def test_impossible_update_is_an_error_and_changes_nothing_and_a_look_borr
 
 def test_a_registry_without_boards_is_named(tmp_path: Path) -> None:
     """Without sudo, the command may read another registry than the gateway's. So it names the
-    registry that it has read."""
+    registry that it has read.
+    """
     Registry(tmp_path / "registry.db").admit("stranger-1")
     command, env = _command(tmp_path, "update", "--all")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)

@@ -210,7 +210,8 @@ async def test_a_gateway_that_refuses_for_a_while_gets_the_messages_later(
     reason: int, tmp_path: Path
 ) -> None:
     """reason: CONNACK's reason code of a gateway that is busy, that restarts, or whose login hook
-    does not answer."""
+    does not answer.
+    """
     async with server() as own:
         own.connack = Connack(False, R(reason))
         async with to(own, tmp_path) as p:

@@ -54,7 +54,8 @@ SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 
 def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
     """Let a function raise an exception from now on. concerns: takes the arguments of a call, and
-    returns whether this call raises the exception."""
+    returns whether this call raises the exception.
+    """
     found = vars(owner)[name]
     original = found.fget if isinstance(found, property) else found
 

@@ -51,7 +51,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class GatewayProcess:
-    """A running gateway. port: of its first listener. log: lines of its standard error so far."""
+    """A running gateway. port: port of its first listener. log: lines of its standard error so far.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -102,7 +103,8 @@ async def start(
     before: tuple[str, ...] = (),
 ) -> GatewayProcess:
     """Start a gateway. before: words in front of the gateway's command line, such as a program that
-    starts it."""
+    starts it.
+    """
     process = await asyncio.create_subprocess_exec(
         *(*before, sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,

@@ -48,8 +48,8 @@ operators = ["otto"]
 
 @dataclass
 class Site:
-    """A gateway with a board for each cause of silence, and one that works. port: of MQTT. page,
-    web: URLs.
+    """A gateway with a board for each cause of silence, and one that works. port: port of the MQTT
+    listener. page: URL of the page. web: URL of the metrics.
     """
 
     file: Path

@@ -52,7 +52,8 @@ async def run(*arguments: str) -> tuple[int | None, str]:
 
 async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Path) -> None:
     """mosquitto_sub gets the messages of mosquitto_pub over IPv4, IPv6 and TLS, and of paho over
-    WebSocket, in each version of MQTT. It was disconnected when they were published.
+    WebSocket, in each version of MQTT. While these messages are published, mosquitto_sub is
+    disconnected.
     """
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")

@@ -258,7 +258,8 @@ def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_co
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The caller catches the exception, but the broker may have done half of its work. So the
-    engine ends."""
+    engine ends.
+    """
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

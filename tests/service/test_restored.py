@@ -28,7 +28,8 @@ async def test_a_new_message_with_an_identifier_from_before_the_backup_arrives(
     tmp_path: Path, way: str
 ) -> None:
     """The backup is made between PUBREC and PUBREL of a message. After the restore, a new message
-    uses the same packet identifier."""
+    uses the same packet identifier.
+    """
     folder, copy = tmp_path / "data", tmp_path / "copy.db"
     async with gateway(folder) as running:
         async with wire(running.port, CLIENT) as client:

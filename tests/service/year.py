@@ -129,7 +129,8 @@ def limits(guide: Path = GUIDE) -> dict[str, float]:
 
 def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str]:
     """Return a line for each quantity that grows faster than `granted` allows, as growth in a year.
-    A quantity that `granted` does not name may not grow."""
+    A quantity that `granted` does not name may not grow.
+    """
     found = []
     for name, series in sorted(samples.items()):
         slope, error = series.slope()

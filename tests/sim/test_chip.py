@@ -12,7 +12,8 @@ IDLE, POWER_DOWN, POWER_SAVE, STANDBY = 0, 2, 3, 6  # SMCR
 
 async def test_timers_run_in_idle_until_the_watchdog_wakes(board: SimulatedBoard) -> None:
     """The watchdog's oscillator jitters, so the timer's count differs each time. Because of this,
-    two boards with the same EEPROM draw different nonces."""
+    two boards with the same EEPROM draw different nonces.
+    """
     first, second = await idle_time(board), await idle_time(board)
     assert first == pytest.approx(64_000, rel=1 / 400)
     assert 0 < abs(first - second) < 300

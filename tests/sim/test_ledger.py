@@ -147,7 +147,8 @@ def test_slot_repaired_at_a_start_was_begun_before_the_cut(
 
 def test_a_slot_that_is_looked_at_after_each_byte_was_not_begun_by_an_older_attempt() -> None:
     """A start may repair a torn slot long before the next publication is written to this slot. The
-    publication begins with its own first write."""
+    publication begins with its own first write.
+    """
     whole = slot_bytes(70_000, source(5))
     torn = bytes(byte ^ 0x5A for byte in whole)
     ledger = Ledger()

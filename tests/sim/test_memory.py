@@ -32,7 +32,8 @@ def board_in(folder: Path, kind: Kind | None, seed: int = 1, interval: int = 250
 
 def check(gateway: Gateway, waiting: int = 3) -> None:
     """Check that each sequence was delivered only once. Up to `waiting` sequences before the last
-    one may still be on their way."""
+    one may still be on their way.
+    """
     delivered = sorted(delivery.sequence for delivery in gateway.deliveries)
     assert len(delivered) == len(set(delivered)), "doubled"
     assert delivered[-1] - len(delivered) <= waiting, "lost"
@@ -98,8 +99,8 @@ async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
 
 
 async def test_a_memory_that_is_missing_is_shown(tmp_path: Path) -> None:
-    """Without the memory the board runs, but takes no samples. It reports this at each
-    connection.
+    """Without the external memory, the board runs, but takes no samples. At each connection, it
+    reports that the memory is missing.
     """
     said: list[bytes] = []
 

@@ -169,7 +169,8 @@ COMMANDS = (b"interval 500", b"reboot")
 
 async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
     """Give a new board all COMMANDS, and cut its power once, as `cut` says. Return the number of
-    EEPROM cells written, and of bytes sent, until the first readings are complete."""
+    EEPROM cells written, and of bytes sent, until the first readings are complete.
+    """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(folder, eeprom, seed) as board:
         await board.command(f"cut {cut}")

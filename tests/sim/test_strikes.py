@@ -80,7 +80,8 @@ async def test_strikes_run_one_at_a_time_and_report_their_delay(tmp_path: Path) 
 
 async def test_strike_due_before_an_armed_cut_waits_for_it(tmp_path: Path) -> None:
     """The cut is armed at sample 3, and the reset is due at sample 4. The board takes more samples
-    before the cut happens, so the reset happens only after the cut."""
+    before the cut happens, so the reset happens only after the cut.
+    """
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()
         await board.at(3, "uno-1/x-1", "cut eeprom 40")

@@ -121,7 +121,9 @@ async def test_a_byte_takes_eight_bits_of_the_clock_that_is_set(bus: Bus) -> Non
 
 
 async def test_the_fifo_counts_on_and_is_closed_asleep(bus: Bus) -> None:
-    """Data sheet, section 4.1.2.3."""
+    """SX1276 data sheet, section 4.1.2.3: the address of the FIFO goes from 255 to 0. In sleep
+    mode, the FIFO cannot be read.
+    """
     await bus.to_lora()
     await bus.put(FIFO, 1)
     await bus.put(OP_MODE, STANDBY)

@@ -73,7 +73,8 @@ class Site:
 
 class Member:
     """The `Net` of a member, with a record of its calls: joined and lost members, and received
-    frames."""
+    frames.
+    """
 
     def __init__(self, config: Config) -> None:
         self.name = config.gateway.name

@@ -24,7 +24,8 @@ class Connection:
         """Whether the CONNECT waits for the session lookup."""
         self._arrival = dict.fromkeys(("client", "gateway"), 0.0)
         """Time at which the newest packet arrives at each end. No later packet arrives before that
-        time, because TCP keeps the order of packets."""
+        time, because TCP keeps the order of packets.
+        """
 
     def lost(self) -> None:
         self.open = False

@@ -72,7 +72,8 @@ class Gateway:
 
     def restore(self, copy: dict[str, Record], written: set[int]) -> None:
         """Replace the disk by an older one. All sessions become suspect, and received packet
-        identifiers are forgotten. The disk notes that the other members must be told."""
+        identifiers are forgotten. The disk notes that the other members must be told.
+        """
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())
@@ -84,7 +85,8 @@ class Gateway:
 
     def run(self, event: Event) -> None:
         """Run an event in the gateway's thread. While the gateway is paused, the event waits. If
-        the gateway is dead, the event never runs."""
+        the gateway is dead, the event never runs.
+        """
         if self.paused:
             self._waiting.append(event)
         elif self.member is not None:

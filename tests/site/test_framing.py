@@ -1,5 +1,6 @@
 """The reader turns arbitrary bytes into frames, or raises one SiteError. It never takes more memory
-than one frame needs."""
+than one frame needs.
+"""
 
 import asyncio
 from typing import Any

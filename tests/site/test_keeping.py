@@ -252,7 +252,8 @@ def test_ended_line_is_reported_to_no_member() -> None:
 
 def test_landed_replicas_do_not_come_back() -> None:
     """The keeper has landed the copies. Then the member is back, and reports that fewer of its rows
-    have landed."""
+    have landed.
+    """
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))

@@ -278,7 +278,7 @@ def test_a_stop_keeps_no_client_waiting_longer_than_it_can(site: Site, patience:
 @pytest.mark.parametrize("line_s", [0.2, 0.5, 1.0])
 @pytest.mark.parametrize("to", ["a", "c"])
 def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) -> None:
-    """line_s: delay of each frame in seconds; LTE has 0.5 s, for example."""
+    """line_s: delay of each frame in seconds. An LTE line may have 0.5 s."""
     site.line_s = line_s
     site.run(3.0)
     site.come("b", 6.0)

@@ -1,9 +1,8 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
-clients that roam, publish at QoS 2 and judge the answers.
-
-In: a seeded `Random`, and the events to simulate. Out: AssertionError if a promise of
-gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`. Its sessions are
-in memory, and on a disk with the content of the last commit.
+clients that roam, publish at QoS 2 and judge the answers. In: a seeded `Random`, and the events to
+simulate. Out: AssertionError if a promise of gateway/site/docs/session-moves.md is broken. Each
+gateway runs the real `Member`. Its sessions are in memory, and on a disk with the content of the
+last commit.
 """
 
 from __future__ import annotations

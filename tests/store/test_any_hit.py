@@ -20,7 +20,8 @@ assert world
 CHECKS = {"twin", "spool_check", "content_check"}
 MAY_CHANGE = {"queue", "flow", "origin", "batch_content"}
 """Tables in which a changed bit may stay unnoticed, because it breaks no rule
-(gateway/docs/card.md, Limits)."""
+(gateway/docs/card.md, Limits).
+"""
 MAY_LOSE = {"retained", "will", "aside", "mark", "message", "spool"}
 """Tables whose rows have a check. The loss of a row together with its check may remain
 unnoticed.

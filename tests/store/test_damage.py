@@ -40,7 +40,8 @@ but one or two values are invalid.
 CLIENTS = {"waiting": 600, "flying": 19, "shared": 20, "willing": 0}
 NAMES = {("session", "client"), ("session", "user")}
 """Cells with the name of a client or user. If one of these cells changes, the client does not find
-its session."""
+its session.
+"""
 SUBTLE = (
     ("session", "client", "NULL"),
     ("journey", "key", "'x'"),

@@ -21,8 +21,8 @@ IDS = b"\0\7"
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
-    """Start with a store, as a gateway does. Yield the database, and why the store is another
-    generation, or None.
+    """Open a store as a gateway does at its start. Yield the database, and the reason why it is
+    another store generation, or None.
     """
     with closing(open_store(folder, "site")) as database:
         why = why_other_generation(database, folder)
@@ -53,7 +53,8 @@ def folder(tmp_path: Path) -> Path:
 def received(folder: Path) -> bytes:
     """Return the stored packet identifiers between PUBLISH and PUBREL. Check that the board's
     anti-replay window and session exist exactly if these identifiers do. If the session existed
-    without the identifiers, the board would take the reason code 0x92 as success."""
+    without the identifiers, the board would take the reason code 0x92 as success.
+    """
     with closing(sqlite3.connect(folder / FILE)) as database:
         found = bytes(database.execute("SELECT received FROM flow").fetchone()[0])
         assert database.execute("SELECT count(*) FROM mark").fetchone() == (found == IDS,)

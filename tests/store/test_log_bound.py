@@ -242,7 +242,8 @@ def test_short_readers_do_not_make_the_log_grow(store: Store) -> None:
 
 def test_other_connections_copy_the_log_as_seldom_as_the_writer(tmp_path: Path) -> None:
     """The uplink and the database of copies have no checkpoint thread. They use SQLite's automatic
-    checkpoint, for as many pages as fit in WAL_BYTES."""
+    checkpoint, for as many pages as fit in WAL_BYTES.
+    """
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()
     with closing(connect(tmp_path / FILE)) as database:

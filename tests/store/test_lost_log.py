@@ -28,7 +28,8 @@ def rows(first: int, last: int) -> Commit:
 
 def killed(folder: Path, to: Path) -> None:
     """Use a store in `folder` as a gateway does. Copy its files to `to` while it is open, as a kill
-    leaves them."""
+    leaves them.
+    """
     make_folder(folder)
     with closing(open_store(folder, "site-7")) as database:
         recover(database, None, 16)

@@ -25,7 +25,8 @@ from tests.broker.harness import FOREVER, World
 
 COUNT = 90
 """Number of messages. More messages than fit in flight, so the broker reads a part of the queue
-later."""
+later.
+"""
 SENT = [b'{"p":%d.25}' % (1000 + number) for number in range(COUNT)]
 KEPT = 30
 SOAK = pytest.mark.soak
@@ -235,7 +236,8 @@ def test_part_of_a_session_that_has_left_is_not_sent_when_it_has_changed(
 
 def as_older_version(database: sqlite3.Connection) -> None:
     """Change the store as if version 0.2.0 had run last: its messages have other numbers, and some
-    of its checks are missing or stale."""
+    of its checks are missing or stale.
+    """
     database.execute("UPDATE queue SET message = (message >> 20) + 7")
     database.execute("UPDATE message SET id = (id >> 20) + 7")
     database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
@@ -325,7 +327,8 @@ CELLS = st.one_of(
 @pytest.fixture
 def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str, int]]]]:
     """Yield a store, and the functions that `cells.teach` adds to SQLite's own, with their numbers
-    of arguments."""
+    of arguments.
+    """
     make_folder(tmp_path)
     with closing(sqlite3.connect(":memory:")) as plain:
         built_in = {name for name, _ in plain.execute(NAMES)}

@@ -108,8 +108,8 @@ _HELPERS = ("many", "rows")
 
 
 class Call:
-    """A call that prepares a statement. function: the function around it, as CLASS.FUNCTION.
-    inside: the classes and functions around it, from outside to inside.
+    """A call that prepares a statement. function: the function around the call, as CLASS.FUNCTION.
+    inside: the classes and functions around the call, the outermost first.
     """
 
     def __init__(self, path: Path, inside: list[Any], call: ast.Call) -> None:

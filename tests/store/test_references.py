@@ -508,7 +508,8 @@ def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The messages of an ended session for a shared subscription go to another subscriber of the
-    group. Here, one of these messages is gone."""
+    group. Here, one of these messages is gone.
+    """
     harm(world.database, CASES["message of a shared subscription"][1])
     other = world.durable("other")
     other.subscribe("$share/g/shared/#", qos=1)

@@ -350,7 +350,8 @@ def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
 
 def test_reader_that_knows_a_check_sees_the_one_that_follows_the_time(tmp_path: Path) -> None:
     """An uplink has read a part of a chunk whose rows have no time. Then the clock becomes known,
-    and the store changes these rows and the chunk's check."""
+    and the store changes these rows and the chunk's check.
+    """
     with closing(open_store(tmp_path, "site-7")) as database:
         recover(database, None, 16)
         checks = SpoolChecks(each=8)

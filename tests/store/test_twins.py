@@ -130,7 +130,8 @@ def test_0_2_0_writes_the_store_with_schema_1_and_no_session_ends(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`onceway store downgrade` of version 0.2.0 leaves the triggers of the twins, but drops the
-    column `user`."""
+    column `user`.
+    """
     database = world.database
     database.execute("DELETE FROM given_part")
     database.execute("DELETE FROM given")

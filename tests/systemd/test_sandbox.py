@@ -1,5 +1,5 @@
-"""The sandbox of the units allows all system calls that the programs make. A missing one would stop
-a service only at its first start on a real machine.
+"""The sandbox of the units allows all system calls that the programs make. A system call that is
+missing there would stop a service only at its first start on a real machine.
 """
 
 import json

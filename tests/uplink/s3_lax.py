@@ -1,5 +1,5 @@
-"""A proxy behind which an S3 server seems to ignore If-None-Match, as some stores do. That header
-is signed, so the proxy signs forwarded requests again.
+"""A proxy that makes an S3 server seem to ignore If-None-Match, as some stores do. The header is
+signed, so the proxy signs forwarded requests again.
 """
 
 import http.client

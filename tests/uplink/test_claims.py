@@ -123,7 +123,8 @@ def folder() -> Iterator[Path]:
 def test_a_name_has_one_winner(folder, way, tidies, left):
     """left: step of an earlier try after which the first gateway was cut off. 0: there was no
     earlier try. The other gateway starts after each step of the first gateway's next try, and is
-    cut off after each of its own steps."""
+    cut off after each of its own steps.
+    """
     for number, (stopped, theirs) in enumerate(itertools.product(range(1, MOST), range(MOST))):
         table = Table(folder / str(number), way)
         if left:

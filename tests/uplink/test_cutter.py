@@ -64,7 +64,8 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
     """Return a list. Each file that gets the uplink's account as its owner is added to the list,
-    together with the data directory."""
+    together with the data directory.
+    """
     files: list[tuple[Path, Path]] = []
 
     def give(file: Path | int, data: Path) -> None:

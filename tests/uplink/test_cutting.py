@@ -75,7 +75,8 @@ def keys_of(cutter: Cutter, cut: Cut) -> list[tuple[str, int, int]]:
 
 def test_rows_without_identity_have_a_counter_of_their_own(data, make):
     """The counter counts only rows without an identity. So a gap in the counter means that a row is
-    missing."""
+    missing.
+    """
     cutter, spool = make(batch_count=4)
     for device in (None, "sensor-1", "sensor-1", None, "sensor-1", None):
         data.add(1, device)

@@ -201,7 +201,8 @@ def test_a_claim_that_cannot_be_made_is_not_taken_for_a_claim_that_is_there(serv
 def cut_at(server: SftpOfKind, count: int, when: str) -> Callable[[], bool]:
     """Cut the connection at the request with number `count`, counted from now. when: whether the
     cut comes before or after the request is done. Return a function that tells whether this request
-    has arrived."""
+    has arrived.
+    """
     left = [count]
 
     def at(request: str, path: str) -> str | None:
@@ -252,7 +253,8 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, 
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
 def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
     """Another gateway that wants the name during the cut either leaves it to the first gateway, or
-    gets it for good."""
+    gets it for good.
+    """
     reached, count = True, 1 - step
     while reached:
         count += step
@@ -828,7 +830,8 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
 def test_shared_false_is_about_the_place_in_the_file_only(file, typed, same, options):
     """The key `shared` applies only to the place in the configuration, and not to another place on
     the command line. options: whether the configured options apply to the place on the command
-    line."""
+    line.
+    """
     section = {"landing": file, "shared": False, "options": {"key": "a"}}
     settings = landing_settings(parse({"uplink": section}, "test").uplink, typed)
     assert settings is not None

@@ -76,7 +76,8 @@ def read_back():
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
     """One after the other, every write, move and read of two batches fails. A try ends with the
-    failure. The next try succeeds, or finds the content."""
+    failure. The next try succeeds, or finds the content.
+    """
     data.add(20)
     done: set[tuple[str, str, int]] = set()
     seen: dict[tuple[str, str], int] = {}

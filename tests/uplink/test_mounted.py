@@ -69,7 +69,8 @@ def test_a_cloned_card_replaces_nothing(kind, data, tmp_path):
 
 def test_a_name_that_a_client_remembers_as_free_is_not_replaced(kind):
     """The client's cache still says that the name is free. A read asks the server, so no file is
-    replaced."""
+    replaced.
+    """
     one, other = (open_landing(f"{kind.protocol}://place") for _ in range(2))
     name = "site-1/00c0ffee/1.json"
     for landing in (one, other):

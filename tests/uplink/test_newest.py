@@ -1,5 +1,6 @@
 """The marker of a gateway, which names its newest batch, on real servers. An error with a marker
-stops nothing."""
+stops nothing.
+"""
 
 import threading
 from pathlib import Path

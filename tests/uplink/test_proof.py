@@ -420,7 +420,8 @@ def test_a_place_that_takes_no_file_is_not_called_lax(error, shared, monkeypatch
 
 def test_one_file_that_cannot_be_removed_keeps_no_other(monkeypatch):
     """An FTP server answers 550 if the file to be removed was renamed. The other files of the proof
-    must still be removed."""
+    must still be removed.
+    """
     monkeypatch.setitem(_error, "is", Taken())
     remove = MemoryFileSystem.rm_file
 

@@ -19,7 +19,8 @@ from tests.uplink.twins import land
 BATCH_ON_SFTP, BATCH_ON_S3 = 13, 4
 PROOF_BY_RENAME, PROOF_BY_CLAIM = 50, 100
 """Number of requests of a proof by rename, and of a proof by claim, as in the guide. In a deep
-folder, a proof needs more."""
+folder, a proof needs more.
+"""
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def all_rows(landing: Path, landed) -> list[tuple]:
 @pytest.fixture
 def dead(data):
     """Return the data of a dead gateway that has landed nothing. In its spool are 30 rows of a
-    board and 20 rows of a client."""
+    board and 20 rows of a client.
+    """
     load_or_make(data.path)
     data.add(30)
     data.add(20, device=None)

@@ -1,4 +1,4 @@
-"""Each gateway has its own key, which other accounts cannot read. It signs every manifest."""
+"""Each gateway signs every manifest with its own key, which other accounts cannot read."""
 
 import hashlib
 import json

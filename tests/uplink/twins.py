@@ -23,7 +23,8 @@ Connect = Callable[[], Landing]
 
 def clone(data: GatewayData, path: Path) -> GatewayData:
     """Return the data of a cloned card. Later readings of the clone have other numbers than those
-    of the original."""
+    of the original.
+    """
     twin = GatewayData(path, epoch="ffffffff")
     with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
         source.backup(target)

@@ -22,5 +22,6 @@ async def chromium() -> AsyncIterator[Browser]:
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)])
 def every(request: pytest.FixtureRequest) -> bool:
     """Return whether to test each width in both light and dark colours. `make test` tests each
-    width in only one of them."""
+    width in only one of them.
+    """
     return bool(request.param)

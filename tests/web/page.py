@@ -69,7 +69,8 @@ async def page(
 ) -> AsyncIterator[Page]:
     """Run a gateway with the page and these boards in session. text: further configuration. users:
     accounts of the page. strangers: unknown boards, at ports that do not admit unknown boards.
-    section: the section [page]."""
+    section: the section [page].
+    """
     (folder / "data").mkdir(exist_ok=True)
     accounts = Users(folder / "data" / "users")
     for name in users:

@@ -57,7 +57,9 @@ def case(name: str, fires: Any, silent: Any, hours: float = 1, **labels: str) ->
 
 
 def flag(name: str, metric: str, bad: int, **labels: str) -> Case:
-    """Return a case for a rule over a metric that is 0 or 1. bad: the value at which it fires."""
+    """Return a case for a rule over a metric that is 0 or 1. bad: the value at which the rule
+    fires.
+    """
     return case(name, {metric: f"{bad}x60"}, {metric: f"{1 - bad}x60"}, **labels)
 
 
@@ -306,7 +308,7 @@ def test_each_rule_fires_for_what_it_names_and_for_nothing_else(name: str, tmp_p
 
 
 def evaluations(one: Case) -> list[dict[str, Any]]:
-    """Return two tests in promtool's format. They fail if another alert fires."""
+    """Return two tests in promtool's format. A test fails if another alert fires."""
     severity = next(
         found[1]
         for name in RULES

@@ -1,5 +1,6 @@
 """Event streams of the page: when a user may open another stream, and which user's stream is closed
-to make room for it."""
+to make room for it.
+"""
 
 import pytest
 

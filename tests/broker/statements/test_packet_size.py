@@ -168,7 +168,8 @@ def test_an_answer_that_cannot_be_made_smaller_ends_the_connection(count: int) -
 )
 def test_acknowledgements_are_bare() -> None:
     """Acknowledgements have neither a Reason String nor a User Property, so they are never too
-    large."""
+    large.
+    """
     world = World(spool_bytes=1, subscriptions=1)
     client = world.accepted("c")
     client.subscribe("t", "too/many")

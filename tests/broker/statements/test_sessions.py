@@ -313,7 +313,7 @@ def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
 
 
 def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
-    """The same conversation in MQTT 5, in which CONNACK states the broker's limits."""
+    """The same conversation as in MQTT 3.1.1. CONNACK also states the broker's limits."""
     world = World(receive_maximum=65535, topic_aliases=0, packet_bytes=1000)
     client = world.open(V5)
     connack = (

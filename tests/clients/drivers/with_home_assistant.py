@@ -1,6 +1,7 @@
 """A driver with Home Assistant's integration `mqtt`, without Home Assistant's web page. The driver
 runs in the Python environment that `tests/mirror/home_assistant.py` makes. It publishes each
-message once, with the function that automations use."""
+message once, with the function that automations use.
+"""
 
 import asyncio
 import socket

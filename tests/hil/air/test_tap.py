@@ -264,7 +264,8 @@ def test_a_nonce_that_serves_for_two_contents(talk: Talk) -> None:
 
 def test_a_board_releases_what_the_gateway_has_recorded_and_nothing_else(talk: Talk) -> None:
     """The tap reports a PUBREL if the gateway has sent no PUBREC with success before it
-    [MQTT-4.3.3-4]. A new session continues the exchanges of the previous one."""
+    [MQTT-4.3.3-4]. A new session continues the exchanges of the previous one.
+    """
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9), heard=False)
     talk.turn(reading(10))

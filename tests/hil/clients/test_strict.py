@@ -70,7 +70,8 @@ def test_a_gateway_that_forgets_an_identifier_in_a_move_is_noticed(
     capsys: pytest.CaptureFixture[str], reason: int, told: str
 ) -> None:
     """The client moves between PUBREC and PUBREL. If the next gateway answers the client's first
-    PUBREL with 0x92, the site has lost the identifier."""
+    PUBREL with 0x92, the site has lost the identifier.
+    """
     sent: list[Packet] = []
     connection = cast(
         Connection, type("_", (), {"send": lambda self, *packets: sent.extend(packets)})()

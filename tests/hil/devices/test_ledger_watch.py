@@ -88,7 +88,8 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
 def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Path) -> None:
     """An incomplete write leaves an invalid value in the release mark. An invalid mark does not
     count as a release, so the board publishes again. If the publication was already complete, the
-    invalid mark changes nothing."""
+    invalid mark changes nothing.
+    """
     released, done = mark(3, RELEASED_AT, 3 ^ RELEASED_MASK), mark(3, DONE_AT, 3 ^ 0xAA)
     torn = mark(3, RELEASED_AT, 0x5E)
     writes = incarnation() + slot(3) + released

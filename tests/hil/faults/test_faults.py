@@ -68,7 +68,8 @@ HELD = [
     (GatewayPowerCut(kind="gateway-power-cut"), "committed"),
 ]
 """Faults with windows of the gateway. The gateway may also reach such a window by a commit or an
-answer without a publication."""
+answer without a publication.
+"""
 
 
 def fault(kind: str, **detail: object) -> Fault:

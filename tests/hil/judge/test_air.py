@@ -94,8 +94,8 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """Only the board's EEPROM shows the second publication. The gateway's anti-replay window must
-    have dropped it.
+    """A board by radio has made a publication twice, which only its EEPROM shows. The gateway's
+    anti-replay window must drop the second one, so only one row is allowed.
     """
     seen = Seen()
     seen.take(COUNTED)

@@ -1,5 +1,6 @@
 """The checker judges by the ledger and the table. It names the first hop that went wrong, and says
-`holds` only with proof."""
+`holds` only with proof.
+"""
 
 import random
 import re
@@ -279,7 +280,8 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
 
 def test_a_board_that_never_got_through_is_named_as_the_cause() -> None:
     """The reasons name a board only if all its publications are in flight, and none has reached the
-    gateway."""
+    gateway.
+    """
     key = {"device": "uno-2", "incarnation": INCARNATION}
     held = [Event(9, "board", "waiting", {**key, "sequence": n}) for n in (1, 2, 3)]
     kept_out = "nothing of uno-2 reached the gateway"
@@ -365,7 +367,8 @@ def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
     run: Callable[[int], list[Event]],
 ) -> None:
     """A second row with the key of another row is a duplicate, whatever its batch, position and
-    payload. A row with another payload in place of the first row is altered."""
+    payload. A row with another payload in place of the first row is altered.
+    """
     events = run(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
 

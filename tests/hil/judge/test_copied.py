@@ -84,7 +84,8 @@ def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Ev
 
 def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
     """First the attic's store was restored. Then the barn landed its copies of the attic's rows,
-    and after that the barn's store was restored, too."""
+    and after that the barn's store was restored, too.
+    """
     life = {"origin": "attic/e restored"}
     events = [
         placed(event, "attic", 1, **life, boot=2, monotonic=0) if is_of(event, 4) else event

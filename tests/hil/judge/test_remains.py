@@ -164,7 +164,8 @@ def test_stray_file_at_the_landing_place_is_reported() -> None:
 @pytest.mark.parametrize(("of", "wrong"), [("den", 0), ("attic", 1)])
 def test_card_of_a_dead_gateway_keeps_its_rows(of: str, wrong: int) -> None:
     """of: the gateway that has died. Rows may remain on its card, because `onceway spool land` does
-    not change the card."""
+    not change the card.
+    """
     died = {"fault": "gateway/gateway-dies-1", "kind": "", "gateway": of, "died": 0, "since": 1}
     left = {**CLEAN, "tables": {"spool": 2}}
     events = [

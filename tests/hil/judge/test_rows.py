@@ -212,7 +212,8 @@ def test_double_and_unknown_readings_are_reported() -> None:
 
 def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
     """The board did not know the time when it took the reading. It started again before the gateway
-    received the reading."""
+    received the reading.
+    """
     bare = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 7 * 5 / 1024}]).hex()
     again = Event(S + S // 20, "board", "start", {"device": "uno-1", "cause": "x", "cycle": HZ})
     met = [e for e in run_of(COUNT) if e.hop != "wire"] + [
@@ -288,7 +289,8 @@ def test_known_columns_of_a_client_are_judged() -> None:
 
 def volts(events: list[Event], factor: float) -> list[Event]:
     """Multiply the ADC's input voltages in the board's record by `factor`. The readings stay as
-    they are."""
+    they are.
+    """
     made = []
     for event in events:
         if event.hop == "board" and event.event == "publication":

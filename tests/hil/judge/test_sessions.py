@@ -91,8 +91,8 @@ def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> No
 
 
 def test_slow_subscriber_is_owed_nothing_at_qos_0() -> None:
-    """Messages at QoS 0 that wait because the subscriber's window is full are dropped when the
-    connection ends.
+    """Messages at QoS 0 wait while the subscriber's window is full. If the connection ends, these
+    messages are dropped.
     """
     run = subscribed(2)
     run.publishes(1)

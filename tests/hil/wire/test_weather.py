@@ -153,7 +153,8 @@ def feeds(fading: Fading, frames: int) -> list[tuple[bytes, list[Harm]]]:
 def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> None:
     """The start is drawn neither from the lost frames nor from the time. If it were drawn from the
     lost frames, 49 of 50 runs would begin in the long burst. If it were drawn from the time, four
-    of five runs would."""
+    of five runs would.
+    """
     for seed in range(40):
         arrived, _ = Fading(LONG, None, str(seed)).feed(b"frame\0", 0.0)
         assert arrived == b"frame\0"
@@ -209,7 +210,8 @@ def test_a_trace_in_which_nothing_arrives() -> None:
 
 def test_a_recording_whose_sender_was_silent_begins_anywhere_frame_by_frame() -> None:
     """The start is drawn from the frames. If it were drawn from the time, nearly each run would
-    begin in the silence."""
+    begin in the silence.
+    """
     before = [Frame(n / 10, n, n % 5 == 4) for n in range(200)]
     behind = [Frame(100_000 + n / 10, n + 200, n % 5 == 4) for n in range(200)]
     trace = Trace("silent", (*before, *behind))

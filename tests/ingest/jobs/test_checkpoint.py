@@ -335,7 +335,8 @@ def test_checkpoint_unreadable_for_java_is_put_aside(
     begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Root may list every folder, and tests may run as root. So the listing raises the error that
-    Java raises for a missing folder."""
+    Java raises for a missing folder.
+    """
     begun.restore()
     (begun.job.checkpoint / folder).mkdir(exist_ok=True)
     refusing(monkeypatch, folder)
@@ -424,7 +425,8 @@ def test_checkpoint_that_cannot_be_set_aside_is_an_error(
 
 def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun: Begun) -> None:
     """With this checkpoint, Spark would repeat the newest micro-batch and skip the uncommitted ones
-    before it. So the checkpoint is put aside."""
+    before it. So the checkpoint is put aside.
+    """
     begun.restore()
     for number in (1, 2):
         missing(begun.job.checkpoint / "commits" / str(number))

@@ -72,7 +72,8 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
 
 def test_an_outage_ends_no_trying_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The landing place fails while a job tries to read the batch again. The next try still reads
-    the batch."""
+    the batch.
+    """
     place = RaisingPlace(ERRORS["in time"])
     for number in (1, 2):
         land(job.landing, "a", number, [row("a", number)])

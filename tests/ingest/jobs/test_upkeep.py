@@ -1,5 +1,6 @@
 """Upkeep and reports while the stream runs. Upkeep takes repaired batches, joins small files, and
-deletes old rows for good."""
+deletes old rows for good.
+"""
 
 import json
 import logging

@@ -84,7 +84,8 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
 
 def test_deletion_is_recorded_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash between the record and the deletion, the record says that the missing batches
-    were deleted. Without the record, the feed would be held."""
+    were deleted. Without the record, the feed would be held.
+    """
     with open_folder() as folder:
         landing, table = fill(folder)
 

@@ -72,7 +72,7 @@ class Place:
         self._fs = fsspec.filesystem("memory")
 
     def land(self, gateway: str, number: int, told: bool = True, epoch: str = EPOCH) -> None:
-        """Land a batch. told: with a marker."""
+        """Land a batch. told: whether its marker is written, too."""
         manifest = land(self._folder, gateway, number, [row("dev", number)], epoch)
         for name in (manifest.data_name, manifest.name):
             self._fs.pipe_file(f"/landing/{name}", (self._folder / name).read_bytes())
@@ -180,7 +180,8 @@ def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clo
 
 def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
     """The first pass also finds batches without a marker. So a single pass (`--available-now`)
-    misses no batch."""
+    misses no batch.
+    """
     place.fill()
     place.land("site-3", 2, told=False)
     feeds = Feeds(Landing(URL))

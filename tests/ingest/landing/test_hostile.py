@@ -108,7 +108,8 @@ manifests = (
 
 def trusts() -> list[Trust]:
     """Return three trusts: one accepts unsigned batches, one knows no key, and one knows a key of
-    the gateway `site`."""
+    the gateway `site`.
+    """
     found = []
     for keys in (Keys(unsigned=True), Keys(unsigned=False), Keys({"site": [PUBLIC]})):
         trust = Trust("nowhere", True)

@@ -1,5 +1,5 @@
-"""Names at a landing place: of gateways, of foreign folders, and of older gateways whose names are
-no longer allowed.
+"""Names at a landing place: names of gateways, of foreign folders, and of older gateways whose
+names are no longer allowed.
 """
 
 import json

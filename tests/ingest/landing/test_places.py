@@ -335,7 +335,8 @@ def test_more_than_a_thousand_keys_of_a_prefix_hide_nothing(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The landing place has more than a thousand gateways, a feed with more than a thousand
-    batches, and more than a thousand markers."""
+    batches, and more than a thousand markers.
+    """
     as_environment(monkeypatch, "s3", s3.options())
     many = 1005  # one answer of S3 has at most 1,000
     landing = Landing(f"s3://{s3.BUCKET}/many")

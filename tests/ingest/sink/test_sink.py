@@ -396,7 +396,8 @@ def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the table of the older version, names of readings include the device, and columns about
-    the origin are missing."""
+    the origin are missing.
+    """
     old = Lake(spark, tmp_path / "old readings")
     newer = ("time_certainty", "gateway", "topic", "received")
     lacking = Layout(

@@ -77,7 +77,8 @@ class Site:
         """Readings that the journal has accepted, by sequence."""
         self.perhaps: dict[int, bytes] = {}
         """Readings, by sequence, whose write to the journal a power cut has interrupted. Each may
-        be in the journal or not."""
+        be in the journal or not.
+        """
         self._writing: dict[int, bytes] = {}
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
         self.air: list[tuple[bool, bytes]] = []
@@ -132,7 +133,8 @@ class Site:
     def check(self) -> None:
         """Check that each reading is in the spool, unchanged and once. Only after a power cut may a
         reading be there twice: a board that does not know of the gateway's commit sends the reading
-        again, with the same identity. The table then has it once."""
+        again, with the same identity. The table then has it once.
+        """
         rows = self.rows
         identities = {(device, life, sequence) for device, life, sequence, _ in rows}
         assert len(identities) == len(set(rows)), "two readings of one identity"

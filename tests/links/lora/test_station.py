@@ -104,7 +104,8 @@ def test_frame_is_sent_after_its_record_is_on_disk() -> None:
 
 def test_frame_beyond_the_duty_cycle_is_counted_and_sent_later() -> None:
     """The band allows one percent of an hour, which is 36 s. The boards send HELLO so often that
-    the answers would take longer."""
+    the answers would take longer.
+    """
     site, now, sent = Site("M"), 1.0, []
     for number in range(800):
         site.greet(now, 1 + number % 100, 1 + number // 100)

@@ -276,7 +276,8 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
     """If data are written between two copies of the same frame, they wait for the next turn. If
-    they were sent with the second copy, a nonce would be used twice."""
+    they were sent with the second copy, a nonce would be used twice.
+    """
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)
@@ -336,7 +337,7 @@ def test_patient_gateway_lets_other_gateways_answer_first() -> None:
 
 def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
     """The ANSWER has a form that this firmware does not know, so the board cannot find the packets
-    after it. They must not be lost.
+    after it. These packets must not be lost.
     """
     world = begun()
     session = world.gateway.session

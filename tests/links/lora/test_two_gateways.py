@@ -187,7 +187,8 @@ def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
 
 def test_radio_knows_its_site_and_its_local_sessions(tmp_path: Path) -> None:
     """The radio learns the number of gateways from the configuration. From the broker, it learns
-    which boards have a session here. A single gateway never waits for others."""
+    which boards have a session here. A single gateway never waits for others.
+    """
     lora = {"port": "/dev/radio", "modem": "kiss", "boards": {"roof-7": 3}}
     values = {"gateway": {"name": "barn", "data": str(tmp_path)}, "lora": [lora]}
     alone = parse(values, "test")

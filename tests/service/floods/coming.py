@@ -60,7 +60,8 @@ async def connects(site: Site) -> None:
 
 async def identifiers(site: Site) -> None:
     """Send 2,724 CONNECTs with client identifiers of 65 kB. Then send CONNECT, SUBSCRIBE and
-    PUBLISH packets that are larger than the limit."""
+    PUBLISH packets that are larger than the limit.
+    """
     long = [Connect(f"{number}{'x' * 65_000}") for number in range(2724)]
     assert await _reasons(site, long) == {R.CLIENT_IDENTIFIER_NOT_VALID: 2724}
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}

@@ -212,7 +212,8 @@ async def large_payloads(site: Site) -> None:
 
 async def causes(site: Site) -> None:
     """Disconnect 100 sessions. Each has a will, and all sessions have subscribed to these wills.
-    Each queue holds only two messages."""
+    Each queue holds only two messages.
+    """
     will = Will("wills", b"gone", 1)
     clients = []
     for number in range(100):

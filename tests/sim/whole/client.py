@@ -150,7 +150,8 @@ class Client:
 
     def leave(self, gone: Gateway, to: Gateway) -> None:
         """Connect to the gateway `to` if the client is at `gone`, a gateway that does not come
-        back."""
+        back.
+        """
         if self._at is gone:
             self.move(to)
 

@@ -131,7 +131,8 @@ class Faults:
 
     def bury(self, gateway: str) -> None:
         """Remove a gateway for good, with its disk. The other gateways have copies of all
-        publications that it has acknowledged. A run removes only one gateway."""
+        publications that it has acknowledged. A run removes only one gateway.
+        """
         if any(one.gone for one in self._world.gateways.values()):
             return
         self._world.reached["gateway gone for good"] += 1

@@ -231,7 +231,8 @@ class Gateway:
 
     def die(self, how: str = "", *, machine: bool = False) -> None:
         """End this life of the gateway. machine: whether the machine loses its power, so that the
-        gateway cannot know how long it was off."""
+        gateway cannot know how long it was off.
+        """
         if self.alive:
             self.loop.dead = True
             self._machine += machine
@@ -241,7 +242,8 @@ class Gateway:
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
         """Plan the gateway's death at a commit. commits: number of this commit, counted from now.
-        how: "before" the commit is on disk, or "behind" it, before any answer; None: do not die."""
+        how: "before" the commit is on disk, or "behind" it, before any answer; None: do not die.
+        """
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 
     # -- ports
@@ -280,7 +282,8 @@ class Gateway:
 
     def dies(self, how: str) -> bool:
         """Die if this is the planned moment. Return whether the gateway has died. how: the moment:
-        "before" a commit, or "behind" it, when the commit is stored."""
+        "before" a commit, or "behind" it, when the commit is stored.
+        """
         if how == "before":
             self._dies_in -= self._dies_in > 0
         else:

@@ -85,7 +85,7 @@ class Member:
 
 
 class _Link:
-    """A link between two members. number: of its connection; 0: not connected."""
+    """A link between two members. number: number of its connection. 0: not connected."""
 
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends

@@ -112,7 +112,8 @@ def draw(seed: int) -> Plan:
 
 def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
     """Return the faults by which a gateway dies for good, or an empty list. The gateway may die
-    before its last copies have reached the other members."""
+    before its last copies have reached the other members.
+    """
     at = round(random.uniform(0.5, seconds), 2)
     faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
     return faults[: random.choice((0, 0, 1, 2))]

@@ -73,7 +73,8 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
 
 def story(plan: Plan, wrong: str) -> str:
     """Return a description of a plan that fails and, if there is one, of a smaller plan that fails,
-    too. wrong: the fault that the judge found in `plan`."""
+    too. wrong: the fault that the judge found in `plan`.
+    """
     smaller = shrunk(plan, lambda plan: judge(plan)[1])
     text = f"{plan}\n  {wrong}"
     if smaller is not plan:

@@ -171,7 +171,8 @@ class World:
 
     def swap(self, board: str, off_ms: int) -> None:
         """Replace a board by a new one with the same name. Before that, record the old board's
-        publications."""
+        publications.
+        """
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
 
@@ -253,7 +254,8 @@ class World:
     def _empty(self, end: float) -> bool:
         """Wait until all rows have landed, no gateway keeps rows for another one, and all gateways
         have the same retained messages. Return True. If this takes until `end`, return whether only
-        the retained messages differ."""
+        the retained messages differ.
+        """
         members = self.network.members.values()
         self._land()
         while not (at_rest := all(member.at_rest for member in members)) or self._unlike():

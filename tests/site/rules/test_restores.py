@@ -89,7 +89,8 @@ def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
 def test_state_forgotten_by_a_restore_swallows_no_publish(site: Site, gateway: str) -> None:
     """gateway: the gateway to which the client connects. Gateway a has the stale session, b was
-    restored, and c is the third member."""
+    restored, and c is the third member.
+    """
     gone_behind_the_back_of(site, "a", to="b")
     forget(site, "b")
     site.hear()

@@ -136,7 +136,8 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
 
 def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site) -> None:
     """The client was at another gateway during the partition. Afterwards it gets a new session, so
-    its next publication is new to all members."""
+    its next publication is new to all members.
+    """
     site.eager = 0.0
     site.come("b")
     site.client.publish()

@@ -90,7 +90,8 @@ def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site)
 
 def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
     """Gateway b gives its session to a, but the link breaks before the parts arrive. Gateway a has
-    an older record that looks the same."""
+    an older record that looks the same.
+    """
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),

@@ -228,7 +228,8 @@ def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     sites: Sites, qos: int, victim: str
 ) -> None:
     """The link breaks after a number of steps that grows from 0 to 11. For each number, there is
-    one run with a broken link, and one in which a gateway loses its power."""
+    one run with a broken link, and one in which a gateway loses its power.
+    """
     client = reader(sites, "b", "t", client="c")
     source = publisher(sites, "a")
     got: list[bytes] = []

@@ -148,7 +148,8 @@ def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
     sites: Sites,
 ) -> None:
     """Gateway c has links to a and b, which have no link to each other. Both have a session of the
-    client, so a message from c is delivered by each of them."""
+    client, so a message from c is delivered by each of them.
+    """
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
@@ -184,7 +185,8 @@ def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member
 ) -> None:
     """While c is cut off, the client of a session at c connects to a and receives the message
     there. Then the client returns to c. The link from c to b comes back before the link from c to
-    a."""
+    a.
+    """
     if holds:
         monkeypatch.setattr(Member, "joined", joins)
     session = reader(sites, "c", "t", client="c")
@@ -262,7 +264,8 @@ def test_lost_retained_message_is_not_reported_after_a_restart(
 
 def test_gateway_without_its_site_trusts_its_sessions(sites: Sites) -> None:
     """Gateway b has a newer session of the client. Gateway a has started without a section [site],
-    so it asks no other member and continues its old session."""
+    so it asks no other member and continues its old session.
+    """
     sites.connect("a", wait=1).break_line()
     sites.settle()
     apart(sites, "a")

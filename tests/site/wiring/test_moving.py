@@ -346,7 +346,8 @@ def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> N
 
 def test_late_shared_message_for_a_session_that_has_left_the_group_goes_to_another_one() -> None:
     """The client unsubscribes from the group at its new gateway, while messages for its session are
-    on their way there."""
+    on their way there.
+    """
     sites = Sites(*NAMES)
     source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
     other = reader(sites, "c", "$share/g/t", client="other")

@@ -232,7 +232,8 @@ def test_waiting_client_is_kept_until_each_member_was_tried(sites: Sites) -> Non
 
 def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
     """Member b is unreachable for three times WAIT_S. The board stays connected, and gets its
-    PUBREC when b is back."""
+    PUBREC when b is back.
+    """
     board = pair.connect("a", "uno-1", wait=1.5, device=DeviceIdentity("uno-1", 1, 1))
     board.received.clear()
     pair.part("a", "b")

@@ -376,7 +376,8 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
 
 def test_entries_that_wait_for_the_disk_are_dropped_with_the_link(sites: Sites) -> None:
     """The member sends the entries again over the next link. If waiting entries outlived their
-    link, memory would grow with each link that ends."""
+    link, memory would grow with each link that ends.
+    """
     sites["b"].disk_full(True)
     retain(sites, "a", "t", "m")
     sites.pass_time(1)

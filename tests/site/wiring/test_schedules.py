@@ -159,7 +159,8 @@ class Mover:
     def doubted(self, silent: Sequence[str]) -> None:
         """Record that the client's session became suspect while these members were silent. If one
         of these members has the session, or may still get it, the judge accepts a loss of the
-        session."""
+        session.
+        """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.moved_out()
@@ -269,7 +270,8 @@ class Repeater:
 
     def doubted(self) -> None:
         """Record that the session was suspect. From then on, a message in flight may be stored
-        twice."""
+        twice.
+        """
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -302,8 +304,8 @@ class Repeater:
 
 
 class Breaking(Sites):
-    """Members whose links break after any frame, even while only time passes. That frame may arrive
-    or not.
+    """Members whose links break after any frame, even while only time passes. The last frame may
+    arrive or not.
     """
 
     def __init__(self, *names: str) -> None:
@@ -361,7 +363,8 @@ class Schedule:
         self._come = random.Random(seed + 2_000_000)
         self.newcomers: list[tuple[Reader, set[str]]] = []
         """Clients that subscribe later, each with the earlier messages of all gateways to which its
-        gateway had no link. The client must not receive these messages."""
+        gateway had no link. The client must not receive these messages.
+        """
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def _watch(self) -> None:

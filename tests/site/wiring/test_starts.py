@@ -114,7 +114,8 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
 
 def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
     """The client's session begins at b. Another member may know the identifier of the client's
-    PUBREL, so b does not answer until it has reached the other members."""
+    PUBREL, so b does not answer until it has reached the other members.
+    """
     restart(sites, "b")
     client = sites["b"].open()
     sites.say(client, Connect("new", Version.V5, True, properties=FOREVER), wait=1.2)
