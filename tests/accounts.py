@@ -1,6 +1,8 @@
 """Start `onceway` as root under another account. The source tree may be in a home folder that is
 closed to other accounts. Root opens folders through which other accounts reach the tree and its
-.venv. In: the numbers of a user and a group. Out: the arguments of `subprocess.Popen`.
+.venv.
+
+In: the numbers of a user and a group. Out: the arguments of `subprocess.Popen`.
 """
 
 import os

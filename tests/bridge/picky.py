@@ -168,7 +168,6 @@ class Picky:
         return encode(answer(packet.packet_id, reasons), Version.V5)
 
     def send(self, packet: Packet) -> None:
-        """Send a packet to the connected client."""
         self.send_bytes(encode(packet, Version.V5))
 
     def send_bytes(self, data: bytes) -> None:
@@ -198,7 +197,6 @@ class Picky:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
         for writer in self._writers:
             writer.close()
         self._writers.clear()

@@ -122,7 +122,6 @@ class Ends:
         self.linked = False
 
     def kill(self) -> None:
-        """Kill the gateway."""
         self.linked = False
         self.unsure |= self.unmarked
         self.agreement = Agreement(1000, dict(self.held), self.number, dict(self.doubted))

@@ -33,8 +33,8 @@ class Injected(Exception):
 
 
 def at_call(wanted: int, work: Callable[[], object]) -> bool:
-    """Call `work`, and raise an exception when it calls a function of the gateway for the time
-    number `wanted`. Return False if `work` makes fewer calls.
+    """Call `work`, and raise an exception at its call number `wanted` of any function of the
+    gateway. The first call is number 1. Return False if `work` makes fewer calls.
     """
     count = 0
 

@@ -146,7 +146,7 @@ TRANSPORT = members(Transport) & set(vars(Client))
 
 @contextmanager
 def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function in all modules of the product."""
+    """Replace a function or method of the product, in all its modules, while the block runs."""
     undo: list[tuple[Any, str, Any]] = []
     if inspect.isclass(call.owner):
         former = vars(call.owner)[call.name]

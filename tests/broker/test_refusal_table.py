@@ -135,7 +135,7 @@ def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, named: bool) -> None:
     """Clients that ignore Maximum Packet Size, or do not get it, send the packet again and again.
-    The broker makes these clients wait, so they connect only 12 times in two minutes.
+    The broker makes these clients wait, so a client connects at most 12 times in two minutes.
     """
     world = World(packet_bytes=1000, reads_reasons=False)
     large = encode(Publish("t", bytes(2000), 1, 9), version)

@@ -15,7 +15,6 @@ class SmallDisk:
         self._ballast = self.mount / "ballast"
 
     def fill(self) -> None:
-        """Fill the disk completely."""
         with self._ballast.open("ab", buffering=0) as file:
             for chunk in (65536, 4096):
                 with contextlib.suppress(OSError):

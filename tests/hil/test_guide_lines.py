@@ -1,6 +1,7 @@
 """The command lines of hil/README.md, run as written and in their order, in a folder with the
-content of a clone. A run that takes hours is interrupted after its first bench, as by Ctrl-C. In:
-the guide, the built firmware. The test takes ten minutes.
+content of a clone. A run that takes hours is interrupted after its first bench, as by Ctrl-C.
+
+In: the guide, the built firmware. The test takes ten minutes.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """A real Home Assistant from PyPI, for tests. A test uses its API like a new user: the test creates
-an account, adds the MQTT integration, and reads the entities. Home Assistant is installed once,
-into a virtual environment in build/. It installs the packages of its integrations by itself. Both
-installations need the internet and take minutes.
+an account, adds the MQTT integration, and reads the entities.
+
+Home Assistant is installed once, into a virtual environment in build/. It installs the packages of
+its integrations by itself. Both installations need the internet and take minutes.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """If a board of a site connects to no gateway, one gateway reports this as a problem: the first
-one, or if it is dead, the next one by name. While a gateway is silent for a short time, nothing is
-reported, because the board may be connected to it.
+gateway by name that is not dead. While a gateway is silent for a short time, no gateway reports a
+problem, because the board may be connected to the silent one.
 """
 
 import asyncio

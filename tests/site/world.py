@@ -1,8 +1,9 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
-clients that roam, publish at QoS 2 and judge the answers. In: a seeded `Random`, and the events to
-simulate. Out: AssertionError if a promise of gateway/site/docs/session-moves.md is broken. Each
-gateway runs the real `Member`. Its sessions are in memory, and on a disk with the content of the
-last commit.
+clients that roam, publish at QoS 2 and judge the answers.
+
+In: a seeded `Random`, and the events to simulate. Out: AssertionError if a promise of
+gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`. Its sessions are
+in memory, and on a disk with the content of the last commit.
 """
 
 from __future__ import annotations
@@ -298,7 +299,7 @@ class World:
         assert first, f"{client}: message {message} is there twice"
 
     def is_written(self, message: int) -> bool:
-        """Return whether a message is on a disk, or was on a disk that an older one has replaced."""
+        """Return whether a message is on a disk, or was on one before an older disk replaced it."""
         return message in self.gone or any(
             message in gateway.written for gateway in self.gateways.values()
         )

@@ -15,7 +15,7 @@ from gateway.store.space import NAME, RESERVE, Space, release
 
 
 class Disk:
-    """A disk of limited size. free: bytes that `statvfs` reports as free if there is no reserve."""
+    """A disk of limited size. free: number of free bytes if the reserve file does not exist."""
 
     def __init__(self, folder: Path) -> None:
         self.free = 0

@@ -185,7 +185,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
 
 
 def test_invalid_device_list_changes_nothing(job: Job) -> None:
-    """A valid list has objects with a name. Their board, firmware and link are texts."""
+    """A valid list has objects with a name. In each object, board, firmware and link are texts."""
     payloads = [
         b"\xff",
         b"{}",

@@ -235,8 +235,8 @@ async def causes(site: Site) -> None:
 
 
 async def turns(site: Site) -> None:
-    """Publish 2,000 small messages at QoS 0 from each of five clients. Each message has a new topic
-    and goes to 300 subscribers.
+    """Publish 2,000 small messages at QoS 0 from each of five clients. Each message has its own
+    topic and goes to 300 subscribers.
     """
     for at in range(300):
         reader = (await site.subscriber(f"s{at}", "#", qos=0)).reader

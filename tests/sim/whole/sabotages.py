@@ -59,7 +59,7 @@ MUST = {
     "stored-twice-at-qos-1": 100,
     "what-is-refused-is-marked": 100,
 }
-"""Sabotages that must be noticed, each with its number of seeds."""
+"""Sabotages that must be noticed, each with the number of seeds that are tried."""
 QUICK = ("forged-completion", "identifier-zero-is-used")
 """Sabotages that `make test` tries, one in the gateway and one in the firmware."""
 SEEDS = 500

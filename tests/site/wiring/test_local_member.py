@@ -500,8 +500,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of 300 sessions have expired before the start. The start discards only their records.
-    """
+    """Three of 300 sessions have expired before the start. The start discards only their records."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
@@ -695,8 +694,8 @@ def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
 def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
     sites: Sites, caplog: pytest.LogCaptureFixture, every: float, order: str, least: int
 ) -> None:
-    """every: seconds between two CONNECTs. least: number of CONNECTs in five seconds that must get
-    an answer.
+    """every: seconds between two CONNECTs. order: the gateways of the CONNECTs, in turn. least: in
+    five seconds, more than this number of CONNECTs must get an answer.
     """
     clients = []
     for number in range(round(5 / every)):
@@ -738,8 +737,7 @@ def test_client_that_hops_is_in_no_fight(sites: Sites) -> None:
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three messages wait in a session at a. While a is cut off, the client begins a session at b.
-    """
+    """Three messages wait in a session at a. While a is cut off, the client begins a session at b."""
     client = sites.connect("a")
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()

@@ -414,8 +414,8 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
 
 @pytest.mark.parametrize("gone", ["a", "c"])
 def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> None:
-    """The session waits for c's cut, and for the messages of a's forwarder. gone: the gateway that
-    leaves the site.
+    """The session at b waits for the cut of c, and for the messages of a's forwarder. gone: the
+    gateway that leaves the site.
     """
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")

@@ -269,7 +269,7 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """Record that the session was suspect. From then on, a message in flight may be stored
+        """Record that the session was suspect. Each message that is in flight now may be stored
         twice.
         """
         self.excused |= {payload for payload, *_ in self._flight.values()}
