@@ -273,7 +273,7 @@ def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() ->
 
 
 def cut_after(world: World, commits: int) -> None:
-    """Cut the power after this number of commits: later commits do not reach the disk."""
+    """Let only this number of further commits reach the disk, as if the power failed after them."""
     last = len(world.commits) + commits
 
     def count() -> None:

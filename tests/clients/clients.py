@@ -148,7 +148,9 @@ class Driver:
         return await self.until(lambda: "ready" in self.lines, within)
 
     async def verdict(self, within: float) -> str:
-        """Return the last line of a driver that publishes. within: time limit in seconds."""
+        """Return the first line that a driver prints after it has published, or "nothing" if no
+        line comes in time. within: time limit of the driver, in seconds.
+        """
         await self.until(lambda: self.lines, within + 5)
         return self.lines[0] if self.lines else "nothing"
 

@@ -67,7 +67,9 @@ class Audit:
 
 
 def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path = ROOT) -> Audit:
-    """Check the promises of a guide. source: its text. marks: evidence by words of a sentence."""
+    """Check the promises of a guide. source: text of the guide. marks: evidence for a sentence, by
+    words that only this sentence has.
+    """
     result, all_of = Audit(guide), list(sentences(source))
     evidence_of: dict[int, list[str]] = {}
     for words, value in marks.items():

@@ -115,7 +115,9 @@ class Schedule:
         client.connect(self.random.choice(self.world.names), self.random.random() < 0.15)
 
     def bounce(self) -> None:
-        """Move a client to another member and back, during its session lookup at the first one."""
+        """Connect a client to a member. During the session lookup there, move the client to another
+        member and back.
+        """
         client = self.random.choice(self.world.clients)
         there, back = self.random.sample(self.world.names, 2)
         client.connect(back)

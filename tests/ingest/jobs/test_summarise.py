@@ -219,8 +219,8 @@ class Died(BaseException):
 
 
 def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any]:
-    """Return a function that calls `real`. At call number `count`, it raises Died instead, or after
-    that call if `after` is true.
+    """Return a function that calls `real`. At call number `count`, the function raises Died: before
+    the call of `real`, or after it if `after` is true.
     """
     calls = 0
 

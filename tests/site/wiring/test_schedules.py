@@ -389,7 +389,9 @@ class Schedule:
                 client.look()
 
     def move(self) -> None:
-        """Connect the mover to a random gateway that has a link to its previous one."""
+        """Connect the mover to a random gateway: the one where it is now, or one with a link to
+        that gateway.
+        """
         mover, rng = self.mover, self.rng
         assert mover is not None
         name = rng.choice(NAMES)
