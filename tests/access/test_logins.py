@@ -154,9 +154,9 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
 
 
 async def test_each_kind_of_question_has_places_of_its_own() -> None:
-    """Passwords wait in four queues: for the gateway's own users and for users of the hook, each
-    divided into users who have logged in from their address before, and all others. Each queue
-    takes `MOST_WAITING` passwords.
+    """Passwords wait in four queues. The gateway's own users have two queues, and so have users of
+    the hook: one for users who have logged in from their address before, and one for all others.
+    Each queue takes `MOST_WAITING` passwords.
     """
     loop = asyncio.get_running_loop()
     answers: list[Refusal | None] = []

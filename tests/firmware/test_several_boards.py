@@ -91,8 +91,8 @@ def boards(program: Path, tmp_path: Path) -> Iterator[Boards]:
 
 
 async def test_two_clients_live_in_one_program_and_each_has_its_own_board(boards: Boards) -> None:
-    """The clients share no keys, sessions, journals or callbacks, even if a callback of one client
-    publishes with the other client, and after a power cut of both boards.
+    """The clients share no keys, sessions, journals or callbacks. This also holds if a callback of
+    one client publishes with the other client, and after a power cut of both boards.
     """
     said = {
         name: [b"%-8s" % f"{name[0]}cmd{number}".encode() for number in range(COMMANDS)]

@@ -290,9 +290,9 @@ class World:
         self.routed[message] += 1
 
     def check_first(self, client: str, message: int) -> None:
-        """Check that a message goes to one disk, once. A message from before a session became
-        suspect may come twice (docs/limitations.md), as may one from before a Clean Start that its
-        client has given up.
+        """Check that a message goes to one disk, once. Two kinds of messages may come twice:
+        messages from before a session became suspect (docs/limitations.md), and messages from
+        before a Clean Start that the client has given up.
         """
         doubted = next(one for one in self.clients if one.name == client).doubted
         first = message <= doubted or not self.is_written(message)

@@ -1,6 +1,6 @@
 """Two gateways write different bytes under one name, at a place where a rename replaces files. The
-test tries all interleavings: one writer stops after a step while the other one does all its steps,
-or while the other one is cut off after a step.
+test tries all interleavings. One writer pauses after a step. During the pause, the other writer
+does all its steps, or is cut off after one of them.
 """
 
 import itertools

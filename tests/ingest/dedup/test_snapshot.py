@@ -44,8 +44,8 @@ def test_a_snapshot_that_is_cut_off_or_of_another_table_is_not_used(
 
 
 def test_a_snapshot_of_what_the_table_never_was_makes_way() -> None:
-    """If a table was restored from a copy, a snapshot may cover versions that the table no longer
-    has, or a version with another content.
+    """After a table was restored from a copy, a snapshot may cover versions that the table no
+    longer has. Or it may cover a version that now has another content.
     """
     files = Files()
     for covers in (3, 4, 12):
