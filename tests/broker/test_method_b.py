@@ -253,8 +253,7 @@ def test_a_devices_pubcomp_waits_for_the_commit_of_its_publish() -> None:
 
 def test_an_identifier_that_a_power_cut_brings_back_swallows_nothing() -> None:
     """The power fails after the device has received PUBCOMP, but before the store has deleted the
-    packet identifier. When its identifiers have wrapped, the device uses this one for another
-    message.
+    packet identifier. Much later, the device uses the same identifier for another message.
     """
     world = World(receive_maximum=1)
     publisher = world.durable("c", device=DeviceIdentity("c", 7, 5), answers=True)

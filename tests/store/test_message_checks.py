@@ -24,7 +24,7 @@ from gateway.store.schema import FILE, make_folder, open_store
 from tests.broker.harness import FOREVER, World
 
 COUNT = 90
-"""Number of messages. More messages than fit in flight, so the broker reads a part of the queue
+"""Number of messages. It exceeds the number in flight, so the broker reads a part of the queue
 later.
 """
 SENT = [b'{"p":%d.25}' % (1000 + number) for number in range(COUNT)]

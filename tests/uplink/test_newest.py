@@ -1,5 +1,5 @@
-"""The marker of a gateway, which names its newest batch, on real servers. An error with a marker
-stops nothing.
+"""The marker of a gateway, which names its newest batch, on real servers. Errors with markers are
+ignored.
 """
 
 import threading

@@ -1,10 +1,10 @@
 """The plan of a run: its faults and their times.
 
-In: a seed. Out: a `Plan` with a few faults. Each fault has a time. It happens at this time, or waits
-from then on for a step, for a write to a board's EEPROM, or for a commit of a gateway. Steps are
-packets on a board's line: `hello`, `welcome`, `connack`, `publish`, `pubrel`, `pubcomp`. So faults
-fall between any two steps of an exchange. A plan is plain data: it can be printed, and run again
-without some of its faults.
+In: a seed. Out: a `Plan` with a few faults. Each fault has a time. It happens at this time, or
+waits from then on for a step, for a write to a board's EEPROM, or for a commit of a gateway. Steps
+are packets on a board's line: `hello`, `welcome`, `connack`, `publish`, `pubrel`, `pubcomp`. So
+faults fall between any two steps of an exchange. A plan is plain data: it can be printed, and run
+again without some of its faults.
 """
 
 from collections.abc import Callable
