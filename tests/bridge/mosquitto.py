@@ -13,7 +13,7 @@ PROGRAM = "/usr/sbin/mosquitto"
 
 class Mosquitto:
     """mosquitto in a folder of its own. It saves its sessions there when it is stopped by SIGTERM.
-    more: lines of its configuration. before: a command that starts mosquitto as its argument.
+    more: lines of its configuration. before: words in front of mosquitto's command line.
     """
 
     def __init__(

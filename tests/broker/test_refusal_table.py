@@ -1,8 +1,9 @@
 """Each reason to refuse a publication, each kind of client, and the reaction that the client sees,
 compared with the table in the broker's README.
 
-A client that does not read reason codes loses its connection only if the reason passes by itself. A
-client before MQTT 5 loses it in any case, because no code exists for the refusal.
+A client that does not read reason codes loses its connection only if the cause of the refusal
+passes by itself. A client before MQTT 5 loses its connection in any case, because no code exists
+for the refusal.
 """
 
 import re

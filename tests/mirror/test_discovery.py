@@ -1,6 +1,6 @@
-"""Messages to Home Assistant about boards follow its MQTT documentation: the device discovery
-payload, and the options of the platforms sensor, binary sensor, button, number and update. Home
-Assistant silently ignores an unknown option, or refuses the whole message because of it.
+"""Messages about boards follow Home Assistant's MQTT documentation: the device discovery payload,
+and the options of the platforms sensor, binary sensor, button, number and update. If an option is
+unknown, Home Assistant silently ignores the option or refuses the whole message.
 """
 
 import json

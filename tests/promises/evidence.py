@@ -6,7 +6,7 @@ firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
 `Class.key` names the default of a configuration key. In a C header, it is a `#define`.
 - `measured: wear: bytes per reading, 10 boards = 6.6 kB`: the last saved figure of a benchmark
 (`tests/benchmarks/last.json`), and the rounded figure as the guide has it.
-- `none: REASON`: the sentence promises nothing about Onceway, and why.
+- `none: REASON`: the sentence promises nothing about Onceway. REASON says why.
 """
 
 import ast

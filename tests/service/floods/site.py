@@ -132,7 +132,7 @@ class Site:
         return await metrics(self.web)
 
     async def count(self, name: str, **labels: str) -> float:
-        """Return the value of a metric. name: without `onceway_`."""
+        """Return the value of a metric. name: the name of the metric without `onceway_`."""
         return value(await self.metrics(), name, **labels)
 
     @property
