@@ -128,7 +128,7 @@ async def test_impossible_log_line_is_cut(
 async def test_a_log_without_an_end_does_not_keep_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The page reads only one board's log at a time, so an endless log is given up after WHOLE_S."""
+    """The page reads only one board's log at a time. It gives an endless log up after WHOLE_S."""
 
     async def endless(*_: object) -> AsyncIterator[dict[str, Any]]:
         while True:

@@ -52,7 +52,7 @@ def later(*numbers: int) -> list[tuple[str, int, int]]:
 
 
 def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
-    """Start a job, and return it when it has ingested all landed batches. The job continues to run."""
+    """Start a job. Return it, still running, when it has ingested all landed batches."""
     job = site.start(writer=writer, every="500ms")
     wait_for(site, job, MICRO_BATCHES)
     return job

@@ -86,7 +86,7 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
 
 
 def test_expired_rows_do_not_come_back(site: S3Site) -> None:
-    """The bucket keeps the keys of expired rows, so the ingest recognises these rows as duplicates."""
+    """The bucket keeps the keys of expired rows, so the ingest knows that these are duplicates."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")
     assert not site.keys()

@@ -51,7 +51,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class GatewayProcess:
-    """A running gateway. port: port of its first listener. log: lines of its standard error so far."""
+    """A running gateway. port: port of its first listener. log: lines of standard error so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

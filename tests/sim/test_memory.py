@@ -61,7 +61,7 @@ async def test_power_cut_at_every_write_to_the_memory(
 
 
 async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
-    """The board keeps its readings in FRAM. The chip's own EEPROM has room for only sixty readings."""
+    """The board keeps its readings in FRAM. The chip's own EEPROM has room for only sixty."""
     gateway = Gateway()
     async with board_in(tmp_path / "board", "fram") as board:
         await board.run(60 * HZ)

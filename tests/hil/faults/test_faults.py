@@ -523,7 +523,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
 
 
 async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_path: Path) -> None:
-    """If the fault killed the program, the run would not show that the program had died by itself."""
+    """If the fault killed the program, the run would hide that the program had died by itself."""
     async with children(tmp_path) as programs:
         child = await programs.start("gateway", ["false"])
         await child.process.wait()

@@ -184,7 +184,7 @@ def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> Non
 
 
 def test_new_shallow_clone_stays(copy: Any) -> None:
-    """A shallow clone refers to files of another table, by absolute paths. Its commit is not torn."""
+    """A shallow clone refers to another table's files by absolute paths. Its commit is not torn."""
     table = copy(0, "clone")
     before = commit_of(table, 0).read_bytes()
     durability.take_back_torn(str(table))

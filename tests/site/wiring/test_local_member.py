@@ -500,7 +500,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of 300 sessions have expired before the start. The start discards only their records."""
+    """Three of 300 sessions expire before the start. The start discards only their records."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
@@ -737,7 +737,7 @@ def test_client_that_hops_is_in_no_fight(sites: Sites) -> None:
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three messages wait in a session at a. While a is cut off, the client begins a session at b."""
+    """Three messages wait in a session at a. While a is cut off, the client starts one at b."""
     client = sites.connect("a")
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
