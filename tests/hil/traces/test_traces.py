@@ -161,7 +161,7 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
         ('{"source":"x"}', "the recording holds no frame"),
         (
             '{"fcnt":1,"t":0}\n{"fcnt":2}',
-            "line 2 lacks the counter or the time.*Name the columns one of sequence",
+            "line 2 lacks the counter or the time.*It needs one of the columns sequence",
         ),
         ('{"fcnt":1,"t":0}\n[1]', "line 2 is not a JSON object"),
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is not JSON"),

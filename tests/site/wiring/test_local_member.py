@@ -754,7 +754,7 @@ def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites.pass_time(1)
     assert "c" not in sites["a"].broker.sessions
     assert sites.members["a"].site.figures()["lost"] == 3
-    lines = [line for line in caplog.messages if "Waiting messages that are lost: 3" in line]
+    lines = [line for line in caplog.messages if "3 waiting messages are lost" in line]
     assert len(lines) == 1
     assert lines[0].startswith("c: the session here ends, because its client has a newer one")
 
