@@ -87,7 +87,9 @@ def test_an_answer_that_ends_at_any_byte_but_its_last_is_cut_off(kind: str) -> N
 
 @pytest.mark.parametrize("kind", TO_THE_END)
 def test_a_body_without_a_length_ends_with_the_connection(kind: str) -> None:
-    """RFC 9112, section 8: such an answer is complete if its header is complete."""
+    """RFC 9112, section 8: an answer without a length ends when the connection is closed. It is
+    complete if its header is complete.
+    """
     head = TO_THE_END[kind]
     for body in (b"", b"o", b"ok"):
         assert read_status(io.BytesIO(head + body)) == 200

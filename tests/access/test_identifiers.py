@@ -168,7 +168,9 @@ async def test_a_gateway_goes_by_its_rules_and_by_the_registry(tmp_path: Path) -
 def test_filter_with_an_identifier_that_others_may_take_lets_no_client_read(
     what: str, users: list[str], user: str | None, client: str, may: bool
 ) -> None:
-    """The rule has `%c`, the client identifier, in its topics, and access.identifiers is "any"."""
+    """The topics of the rule contain `%c`, which stands for the client identifier. The default of
+    access.identifiers, "any", allows several users to use one identifier.
+    """
     rule = {"users": users, what: ["commands/%c/#"], "write": ["sensors/%c"]}
     config = parse({"acl": [rule, {"users": ["root"], "read": ["#"]}]}, "here")
     acl = Acl(config.acl, owns=config.owns_identifier)

@@ -226,8 +226,8 @@ def resident(process: subprocess.Popen[bytes]) -> list[float]:
 
 
 def wire() -> list[Figure]:
-    """Return the bytes for a reading in both directions, in batches of 500, after the connection
-    has been made.
+    """Return the bytes that one reading costs on the wire, as the sum of both directions. The
+    readings are in batches of 500. Connecting and the first batch do not count.
     """
     figures = []
     with folder() as path:

@@ -53,7 +53,7 @@ autosave_interval 1
 
 CARD_BYTES = 32e9
 CARD_CYCLES = 500
-"""Number of erasures that each cell of a consumer card can bear, at least."""
+"""Smallest number of erasures that a cell of a consumer card endures."""
 CARD_AMPLIFICATION = 4
 """Bytes that such a card writes for each byte of a small write, as a rule of thumb."""
 
@@ -77,7 +77,7 @@ class KeptBoard(PacedBoard):
 
 
 class Client:
-    """A sensor that uses TCP."""
+    """A sensor that publishes over TCP."""
 
     def __init__(self, port: int, name: str) -> None:
         self.up = False

@@ -161,7 +161,7 @@ def templates() -> Iterator[str]:
 
 
 def test_each_kept_figure_is_one_of_a_benchmark() -> None:
-    """A stored figure that no benchmark measures would never be renewed."""
+    """No benchmark would ever update a stored figure that no benchmark measures."""
     kept = json.loads(report_module.KEPT.read_text())
     known = re.compile("|".join(f"(?:{one})" for one in set(templates())))
     gone = [name for name in kept if not known.fullmatch(name)]

@@ -61,7 +61,7 @@ def test_agreements_are_bounded() -> None:
 
 
 class Killed(Exception):
-    """The gateway is killed during a comparison."""
+    """Raised to end a comparison, as if the gateway were killed."""
 
 
 class Ends:
@@ -80,7 +80,9 @@ class Ends:
         self.held: dict[str, bytes] = {}
         self.doubted: dict[str, bool] = {}
         self.number = 0
-        """Number of the newest mark. Like `held` and `doubted`, it is on disk."""
+        """Number of the newest mark. The model counts it as stored on disk, like `held` and
+        `doubted`.
+        """
         self.base: dict[str, str] = {}
         """State of each topic when it was last equal at both ends."""
         self.unsure: set[str] = set()

@@ -76,8 +76,9 @@ async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
 
 
 async def test_qos_0_messages_wait_until_the_other_broker_has_answered(tmp_path: Path) -> None:
-    """Messages at QoS 0 have no acknowledgement, so the bridge sends PINGREQ after them. The
-    connection ends before PINGRESP, and the messages are sent again.
+    """Messages at QoS 0 have no acknowledgement. So the bridge sends PINGREQ after them, and waits
+    for PINGRESP. Here, the connection ends before PINGRESP, and the bridge sends the messages
+    again.
     """
     async with (
         scripted() as far,

@@ -74,10 +74,9 @@ async def copies(here: Wire, marker: bytes) -> int:
 
 
 async def settled(folders: list[Path], **counts: int) -> list[dict[str, Any]]:
-    """Wait until all bridges together reach these counts, no message waits, and nothing changes any
-    more. Return the bridges.
-
-    A message counts as sent when it is acknowledged. It may have come back before that.
+    """Wait until the sums over all bridges reach these counts, no message waits, and nothing
+    changes any more. Return the bridges' states. A message counts as sent when it is acknowledged,
+    which may be after it has come back.
     """
     before: list[dict[str, Any]] = []
     async with asyncio.timeout(60):

@@ -455,8 +455,8 @@ def test_a_run_is_refused_at_the_cost_of_a_few_messages(
 
 
 def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_meanwhile() -> None:
-    """A QoS 1 message that waits for no disk is acknowledged at once, so a run may be longer than
-    the Receive Maximum.
+    """The broker acknowledges a QoS 1 message at once if it need not be stored. So a run of such
+    messages may be longer than the Receive Maximum.
     """
     world = World(receive_maximum=1)
     other = world.accepted(answers=True)

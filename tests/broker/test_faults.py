@@ -391,8 +391,8 @@ class Scene:
         assert not self.writer.client.closed
 
     def _start_again(self) -> None:
-        """Check that the broken engine has made no commit, and that acknowledged messages are in
-        the store. Then start again.
+        """Check that the broken engine makes no further commit, and that acknowledged messages are
+        in the store. Then start again.
         """
         self.broke = True
         commits = len(self.world.commits)
@@ -742,7 +742,7 @@ BOUNDARY = {
 }
 """Functions and classes that catch the exceptions of the functions that they call."""
 FOR_ALL = {"Engine.hear"}
-"""Calls that only bystanders cause."""
+"""Functions that only bystanders call, not the victim."""
 THREAD = {
     f"Commits.{name}" for name in ("_from_store", "_from_writer", "_on_failure", "_on_landed")
 }
@@ -857,6 +857,6 @@ def test_an_exception_ends_one_connection_or_the_engine(
 
 
 def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
-    """If no script causes a call of a function, none of its faults is tested."""
+    """If no script calls a function, the faults of this function are not tested."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

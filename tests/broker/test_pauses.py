@@ -678,8 +678,9 @@ def test_stranger_with_the_same_identifier_cannot_pause_a_client() -> None:
 
 
 def test_clients_without_an_identifier_delay_only_the_refused_ones() -> None:
-    """After a reconnect, the gateway cannot recognise such a client. If there is room, its message
-    is accepted at once. If not, its connection ends when the pause of its address ends.
+    """The gateway cannot recognise such a client after a reconnect, so the pause belongs to the
+    address. If there is room for a client's message, the message is accepted at once, even during
+    the pause. A client whose message is refused is disconnected at the end of the pause.
     """
     full = _spool()
     first = full.world.accepted()

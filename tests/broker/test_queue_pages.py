@@ -253,7 +253,9 @@ def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
 
 
 def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() -> None:
-    """Between two pages, the broker serves other clients, however many pages there are."""
+    """The broker serves other clients between two pages, so the number of pages does not delay
+    them.
+    """
     world = World()
     two_members(world)
     publish(world, 3000)

@@ -35,7 +35,7 @@ PASSES = {"spool", "second_disk", "disk", "memory", "queue"}
 subscriber reads.
 """
 OF_MEMORY = {"identifiers"}
-"""Names of bounds that guard memory, but have a name of their own."""
+"""Names of bounds that guard memory, although they are not called `memory`."""
 
 Case = tuple[World, Publish, R, bool]
 """A world, a publication that is refused in it, the reason code, and whether the reason passes by

@@ -167,7 +167,9 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
 def test_wills_refused_by_a_full_spool_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker tries a bounded number of wills a second. Wills that must wait come last."""
+    """The broker tries to publish a bounded number of wills a second. A will that is refused goes
+    to the end of the queue.
+    """
     monkeypatch.setattr(broker, "_AT_ONCE", 5)
     world = World(spool_bytes=1000)
     watching = watcher(world)

@@ -120,7 +120,9 @@ def write(cells: Cells, path: Path) -> None:
 
 
 def bad(texts: list[str]) -> bool:
-    """Return whether a result describes a failure at Onceway."""
+    """Return whether a result describes a failure. Its text is bold in this case. texts: the text
+    for Onceway comes first.
+    """
     return bool(texts) and "**" in texts[0]
 
 

@@ -149,7 +149,9 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
 def test_account_without_rights_to_a_store_has_one_code(
     name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite only says that it cannot open the file, which could also mean damage."""
+    """SQLite gives the same error for a file without rights and for a damaged one: it cannot open
+    the file.
+    """
 
     def closed(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(path / "hidden")  # fails like a folder without rights

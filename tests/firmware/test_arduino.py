@@ -71,7 +71,7 @@ async def test_the_sensor_publishes_on_the_arduino_core() -> None:
 async def test_the_thermometer_tells_degrees_below_zero(
     millivolts: int, degrees: float, tmp_path: Path
 ) -> None:
-    """The simulated converter has steps of 4.9 mV, like the real one."""
+    """The simulated ADC has steps of 4.9 mV, like the real one."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "thermometer.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
@@ -86,8 +86,8 @@ async def test_the_thermometer_tells_degrees_below_zero(
 @pytest.mark.sim
 @pytest.mark.parametrize("sixteenths", [-80, -880, -1, 0, 2000, 85 * 16, 85 * 16 + 1])
 async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Path) -> None:
-    """A real DS18B20 reports 85 degrees after power-on, before its first measurement, and so does
-    the simulated one.
+    """Like a real DS18B20, the simulated one reports 85 degrees after power-on until its first
+    measurement.
     """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)

@@ -34,8 +34,8 @@ async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: 
 
 
 async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: Path) -> None:
-    """The gateway finds a loop of restarts by counting greetings, and the board has time for a
-    greeting only.
+    """The gateway recognises a loop of restarts by the number of HELLOs. So a board must send one
+    after each start, even if the watchdog ends the program soon after.
     """
     gateway, boots = Gateway(), set[int]()
     place = tmp_path / "board"

@@ -36,7 +36,7 @@ FIRST = 5
 SOURCE = bytes.fromhex("8000000100000200")
 """A reading of the sensor example: uptime, and half of the ADC's scale."""
 IN_TIME_S = {60: 1.0, 2000: 3.0}
-"""Longest start in seconds without a damaged slot, by number of slots."""
+"""Longest duration of a start without a damaged slot, in seconds, by number of slots."""
 FOR_DAMAGE_S = {60: 0.0, 2000: 1.5}
 FOR_EACH_DAMAGED_S = 0.05
 FIRST_GREETING_S = 4.0

@@ -54,8 +54,8 @@ ENV = dict(
     if line and not line.startswith("#")
 )
 START_S = 600
-"""Time limit in seconds until the first rows are there, on a busy machine: Java and Ivy start, and
-the table is created.
+"""Longest time on a busy machine, in seconds, until the table has its first rows. Java and Ivy
+start first, and the table is created.
 """
 
 

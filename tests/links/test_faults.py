@@ -69,8 +69,8 @@ def callbacks(module: ModuleType) -> Iterator[str]:
     "module", [engine, output, serial_port, lora_port], ids=lambda item: item.__name__
 )
 def test_callbacks_of_the_event_loop_are_guarded(module: ModuleType) -> None:
-    """If such a call raised, the event loop would log the exception and continue as if nothing had
-    happened.
+    """If an unguarded callback raised an exception, the event loop would log it and continue as if
+    nothing had happened.
     """
     found = list(callbacks(module))
     assert found

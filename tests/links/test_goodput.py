@@ -15,7 +15,7 @@ LATENCY = 0.001
 
 SECONDS = 3.0
 _FRAME = 69
-"""Bytes on the line of a board's full frame."""
+"""Size of a full frame of a board on the line, in bytes."""
 
 
 def play(latency: float, key: bytes | None) -> World:

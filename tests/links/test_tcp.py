@@ -96,7 +96,9 @@ async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_wh
 
 
 async def test_a_reader_that_reads_very_slowly_shows_in_undelivered(broker: Broker) -> None:
-    """`unsent` does not have these bytes, because the operating system buffers many of them."""
+    """`unsent` does not count these bytes, because the operating system has accepted them into its
+    buffers.
+    """
     async with listening(broker) as (_, port):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

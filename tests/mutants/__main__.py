@@ -276,8 +276,8 @@ def _copy(tree: Path) -> None:
 
 
 def _passes(module: Module, tree: Path, limit: float | None, imported: Path | None = None) -> bool:
-    """Return whether all tests pass within `limit` seconds; None: without a limit. imported: a file
-    that gets the names of the modules that the tests import.
+    """Return whether all tests of a module pass within `limit` seconds (None: no limit). imported:
+    file to which the names of the modules that the tests import are written.
     """
     child = os.fork()
     if not child:

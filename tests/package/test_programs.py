@@ -154,7 +154,7 @@ def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
 
 
 def test_callers_of_programs_are_found(tmp_path: Path) -> None:
-    """The test has each way in which the code of this tree starts programs."""
+    """The example code starts programs in each way that occurs in this tree."""
     module = tmp_path / "module.py"
     module.write_text(
         """

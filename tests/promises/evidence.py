@@ -146,7 +146,7 @@ def constant(file: Path, name: str) -> float:
 
 
 def _literal(file: Path, name: str) -> object:
-    """Return a constant of a test or script without importing the file."""
+    """Return the value of a constant. The file is parsed, not imported."""
     for node in ast.parse(file.read_text(encoding="utf8")).body:
         if isinstance(node, ast.Assign):
             names, values = _parts(node.targets[0]), _parts(node.value)

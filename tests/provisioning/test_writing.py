@@ -24,8 +24,8 @@ ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
-    """A board as avrdude sees it. dies: stage at which the next job is interrupted; None: it is
-    not. wiped: how many times its EEPROM was erased.
+    """A board as avrdude sees it. dies: stage at which the next job is interrupted; None: the job
+    is completed. wiped: how many times the board's EEPROM was erased.
     """
 
     def __init__(self) -> None:

@@ -117,8 +117,8 @@ async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Pat
 
 
 async def test_kills_of_both_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    """Each message in the journal gets one identity, which is in the spool at the end. The spool
-    may have a message twice only if a power cut lost the session.
+    """Each message in the journal gets one identity and is in the spool once at the end. The spool
+    may have a message twice only if a power cut lost the session. Here, programs are only killed.
     """
     port = free_port()
     told: list[int] = []

@@ -99,8 +99,8 @@ def test_memory_of_a_departed_client_is_freed(end: str) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_fast_client_gets_output_beyond_the_limit(qos: int) -> None:
-    """The client reads so quickly that its transport is never paused. So no callback tells the
-    engine that the client can get more.
+    """The client reads so quickly that its transport never pauses writing. So no callback of the
+    transport tells the engine to send more.
     """
     world = World(outgoing_bytes=2 * len(BIG))
     away = world.durable("away")

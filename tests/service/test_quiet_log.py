@@ -1,4 +1,4 @@
-"""The gateway logs some lines for each connection, and none for a reading."""
+"""The gateway writes log lines for each connection, but none for each reading."""
 
 from pathlib import Path
 

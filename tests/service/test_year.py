@@ -24,8 +24,8 @@ from tests.service.year import (
 
 
 def series(slope: float, noise: float, days: int, level: float = 50.0) -> Series:
-    """Return daily samples with a known slope and random noise. In the first tenth, they also rise
-    quickly.
+    """Return daily samples with a known slope and random noise. In the first tenth of the days,
+    they rise faster.
     """
     chance = Random(7)
     return Series(

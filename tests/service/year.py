@@ -53,7 +53,7 @@ REAL_READINGS = 600
 """Number of readings between two samples in real time, at one reading a second."""
 KEPT_BATCHES = 50_000
 SETTLED_S = 120
-"""Time limit in seconds until all readings of a day have landed."""
+"""Longest time, in seconds, until all readings of a day have landed."""
 FLOOR = 1.0
 """Growth over a whole run that is ignored, in the unit of the quantity (threads, files, rows,
 lines, MB).

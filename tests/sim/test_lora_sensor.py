@@ -180,8 +180,8 @@ async def test_a_radio_that_does_not_answer_stops_neither_the_board_nor_its_jour
 
 
 async def test_the_law_keeps_a_board_silent_after_a_start(far: Far) -> None:
-    """The board does not know its last frame before the start. So it is silent for as long as after
-    the longest frame.
+    """After a start, the board does not know the length of its previous frame. So it is silent for
+    as long as after the longest frame.
     """
     longest = Modulation(PLAN.factor).airtime(LONGEST_FRAME)
     first = await far.frame()

@@ -119,7 +119,7 @@ async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, 
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path, step: int) -> None:
-    """The slots are used again, so every cell had another content before."""
+    """The journal's slots are in use for the second time, so each write replaces older content."""
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     for number in range(1, writes + 1, step):
@@ -201,8 +201,8 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """With old boot loaders, for which this build is, a watchdog would reset the board in a loop. A
-    reboot is a jump to address 0.
+    """This build is for old boot loaders, which would reset the board in a loop after a reset by
+    the watchdog. So the build jumps to address 0 to reboot.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(

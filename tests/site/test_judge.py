@@ -1,4 +1,6 @@
-"""The judge of random schedules (world.py) allows a site only what one broker does, too."""
+"""The judge of random schedules (world.py) accepts from a site only what a single broker could do,
+too.
+"""
 
 import pytest
 

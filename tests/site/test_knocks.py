@@ -352,8 +352,8 @@ async def _says_nothing(peer: Peer) -> None:
 async def test_backoff_is_forgiven_by_an_answered_question(
     site: Site, monkeypatch: pytest.MonkeyPatch, talk: Callable[[Peer], object], forgiven: bool
 ) -> None:
-    """The link breaks soon after each dial. forgiven: whether the pause before the next dial stays
-    short.
+    """The link breaks soon after each dial. The pauses between dials grow, unless a query was
+    answered on the link. forgiven: whether the pauses stay short.
     """
     waits: list[float] = []
     monkeypatch.setattr(net_module, "TICK_S", 0.02)

@@ -132,7 +132,7 @@ def test_log_that_an_older_version_left_is_cut_with_the_first_commit(tmp_path: P
 
 
 def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
-    """If the writer is not faster than the checkpoints, it never has to wait."""
+    """If a checkpoint is at least as fast as the writer, the writer never waits."""
     for _ in range(3 * WAL_BYTES // LARGE):
         store.commit(LARGE)
         store.writer._checkpointer.idle.wait(DONE_S)

@@ -95,8 +95,8 @@ def test_uplink_that_closes_last_has_copied_the_log(tmp_path: Path) -> None:
 
 
 def test_mark_of_an_older_start_says_nothing(tmp_path: Path) -> None:
-    """Version 0.2.0 counts its starts, but writes no run mark, and deletes the log when it
-    stops.
+    """An older version ran in between: version 0.2.0 counts its starts, but writes no run mark, and
+    deletes the log when it stops.
     """
     with closing(open_store(tmp_path, "site-7")) as database:
         recover(database, None, 16)

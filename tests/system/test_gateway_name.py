@@ -84,7 +84,7 @@ def test_a_name_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """Python makes such a text from the name of a folder that is not UTF-8."""
+    """Python represents a folder name that is not UTF-8 by a text with surrogates."""
     assert "UTF-8" in str(gateway_name.problem("caf\udce9"))
     assert gateway_name.shown("caf\udce9") == "caf\\udce9"
 

@@ -683,7 +683,7 @@ class Moves(Lax):
 
 
 class NoX(MemoryFileSystem):
-    """A file system without mode "x"."""
+    """A file system that does not support mode "x", which creates a file only if its name is free."""
 
     protocol = "nox"
 

@@ -206,8 +206,9 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
 def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch, name, damage
 ):
-    """The power fails before the rows leave the spool. The next start finds bytes that differ from
-    those it published.
+    """The power fails after a batch was published, before its rows leave the spool. After the next
+    start, the uplink finds other bytes than the ones that it published. It leaves them, and lands
+    the rows again.
     """
     data.add(30)
     with monkeypatch.context() as patch:

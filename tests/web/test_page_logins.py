@@ -45,7 +45,7 @@ async def log_in(logins: PageLogins) -> str:
 
 
 class Clock:
-    """Moves the event loop's clock ahead by `ahead` seconds."""
+    """A clock for the event loop, `ahead` seconds ahead of the true one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()

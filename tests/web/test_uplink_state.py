@@ -1,4 +1,4 @@
-"""The gateway reads the uplink's metrics from the disk. Its event loop does not wait for that."""
+"""The gateway reads the uplink's metrics from the disk without blocking its event loop."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The rig knows the gateway of a radio board while it moves the board."""
+"""While the rig moves a radio board, it keeps track of the gateway that hears the board."""
 
 import asyncio
 from pathlib import Path

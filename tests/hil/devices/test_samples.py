@@ -143,8 +143,8 @@ def test_a_board_that_tells_its_starts_tells_each() -> None:
 
 
 def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
-    """The reset at 200 may come before the program has marked its RAM. The program then reports the
-    power-on before it, so both causes are allowed.
+    """The reset at 200 may happen before the program has marked its RAM after a power-on. The
+    program then still reports the power-on, so both causes are allowed.
     """
     starts = [(0, "power-on"), (100, "power-on"), (200, "external")]
     for cause in (POWER_ON, EXTERNAL):

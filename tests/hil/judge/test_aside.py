@@ -72,8 +72,9 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
 def test_a_board_may_put_a_reading_in_other_words(
     error: int | None, time: int | None, wrong: bool, value: int
 ) -> None:
-    """Without its time, or with a less certain time, a repeated reading is a duplicate. wrong:
-    setting it aside is a mistake.
+    """A repeated reading may lack its time, or have a larger possible error. It is still a
+    duplicate, so the gateway must not set it aside. wrong: whether setting this reading aside is a
+    mistake.
     """
     record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: value * 5 / 1024}
     record |= {} if time is None else {-3: time, "tu": error}

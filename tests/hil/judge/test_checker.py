@@ -636,7 +636,7 @@ def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_re
 
 @given(count=st.integers(5, 12), told=st.sampled_from((900, 920, 1080, 1100)))
 def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: int) -> None:
-    """The board continues to sample once a second, whatever interval is in its EEPROM."""
+    """The board continues to sample once a second, although its EEPROM has another interval."""
     noted = commanded(1000, told, obeyed=[1000, told])
     noted[-1].data["cycle"] = HZ // 2
     result = check([*run_of(count), *noted])

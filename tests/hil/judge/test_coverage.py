@@ -1,5 +1,5 @@
-"""If a fault struck at another place than planned, the verdict is unknown, and names the fault. A
-fault that had to wait for another planned fault counts as done.
+"""If a fault happened at another place than planned, the verdict is unknown and names the fault. A
+fault that happened late because it waited for another planned fault counts as done.
 """
 
 from typing import Any

@@ -97,8 +97,8 @@ async def test_failure_of_the_rig_leaves_the_verdict_open(
 async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Boards that are still being set up could start programs after the run has ended all
-    programs.
+    """At its end, the run ends all programs. A board that is set up after that could start another
+    program.
     """
     said: list[str] = []
 

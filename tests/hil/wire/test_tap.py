@@ -67,7 +67,7 @@ class Talk:
                     receiver.receive(piece, self.now)
 
     def drain(self) -> None:
-        """Put the bytes on the line that the ends have ready."""
+        """Pass the bytes that both ends have ready to the tap."""
         self.tap.feed("up", self.device.take())
         self.tap.feed("down", self.gateway.take())
 

@@ -159,7 +159,9 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
 
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
-    """The feed stays at its offset. A batch that Spark had planned before counts as unreadable."""
+    """The feed stays at its offset. If Spark has already planned to read a later batch, that batch
+    counts as unreadable.
+    """
     with place.reader():
         landing = Landing(place.url)
         state = Feeds(landing)

@@ -169,8 +169,8 @@ class MicroBatch:
 
 
 class Job:
-    """A process of the ingest, which loses its memory when it dies. It starts with the progress
-    that is in the table.
+    """A process of the ingest. When it dies, its memory is lost. A new one starts with the progress
+    that the table states.
     """
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None, cleaned: int) -> None:

@@ -201,8 +201,8 @@ def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class CommitsAndFails:
-    """A log and transaction of Delta. A commit is written, and then fails because its answer is
-    lost.
+    """A stand-in for Delta's log and for its transaction. Each commit is written, but raises an
+    error, as if the answer were lost.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -274,7 +274,7 @@ def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(
 def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The rights to a bucket may allow writing and not deleting."""
+    """An account may have the right to write files to a bucket, but not to delete them."""
     if lake.writer == "public":
         pytest.skip("it deletes no files: it writes none but by Delta")
 

@@ -376,7 +376,7 @@ def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
 
 
 def test_recorded_frames_are_refused_after_a_restart_of_the_gateway() -> None:
-    """The gateway has restarted or was restored: in both cases, it has no session."""
+    """After a restart, the gateway has no session. A restored gateway has none, either."""
     world = begun()
     for _ in range(10):
         world.board.sample()

@@ -92,8 +92,8 @@ async def aliases(site: Site) -> None:
 
 
 async def wills(site: Site) -> None:
-    """Send 149 CONNECTs with wills of 1 MB. The first address may have four fifths of the room for
-    wills, the second one the rest.
+    """Send 149 CONNECTs with wills of 1 MB, of which 66 fit. Wills of one address may fill four
+    fifths of the room; a second address gets the remaining fifth.
     """
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
     will = Will("t", b"", properties=properties)

@@ -54,8 +54,8 @@ class Outside(ctypes.Structure):
 
 
 class Library:
-    """One copy of the program. `reset` gives its variables the values that they have after a
-    power-on.
+    """The program as a loaded library. `reset` gives its variables the values that they have after
+    a power-on.
     """
 
     def __init__(self, path: Path) -> None:

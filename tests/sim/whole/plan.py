@@ -28,9 +28,9 @@ sequence.
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A planned fault. at: seconds since the beginning of the run. do: the method of `Faults` that
-    makes it. what: the method's arguments. step: if not empty, the fault waits for the `count`th
-    such step on the line of `board` after `at`.
+    """A planned fault. at: seconds from the beginning of the run. do: name of the method of
+    `Faults` that makes the fault. what: arguments of the method. step: if not empty, the fault
+    waits after `at` until the line of `board` has made `count` steps of this name.
     """
 
     at: float

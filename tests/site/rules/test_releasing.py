@@ -146,8 +146,8 @@ def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(em
 
 
 def test_a_late_query_of_the_old_place_releases_no_identifier_of_the_new_one(empty: Site) -> None:
-    """At the new gateway, the identifier stands for another message. If b's late query released
-    this identifier, that message would be accepted twice.
+    """At the new gateway, the packet identifier belongs to another message. If the late query of b
+    released this identifier, the new gateway would accept that message twice.
     """
     empty.eager = 0.0
     empty.come("b")

@@ -29,8 +29,8 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
     site: Site, gateway: str
 ) -> None:
-    """Since the backup, the session has ended. The epochs of the client's next session begin
-    at 0.
+    """The session in the backup has a higher epoch than the client's present session: the old
+    session ended after the backup, and the epochs of a new one begin at 0.
     """
     for name in ("b", "a", "b", "a"):
         site.come(name)

@@ -16,9 +16,7 @@ from tests.site.sim_holder import Record, Session
 
 
 def there_and_back_in_silence(site: Site) -> None:
-    """Create sessions at a and b, whose records name each other as older. Each session has an
-    identifier of its own.
-    """
+    """Create a session at a and another one at b. The record of each names the other as older."""
     site.eager = 0.0
     site.silence("a", "b", "c")
     for gateway in ("a", "b", "a"):
@@ -149,7 +147,9 @@ def test_suspicion_stays_if_the_client_leaves_before_the_message(site: Site) -> 
 
 
 def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: Site) -> None:
-    """a marks its own record as suspect. Meanwhile, b decides without a."""
+    """a writes to its record that it is suspect, and its disk is slow. Meanwhile, b decides without
+    a.
+    """
     there_and_back_in_silence(site)
     slow_commit(site, "a", 3.0)
     site.said.clear()

@@ -199,7 +199,7 @@ class Sites:
                 self.members[name].link_ended(other)
 
     def part_silently(self, *pair: str) -> None:
-        """Cut the link without telling either member."""
+        """Stop the transfer of data on the link. Neither member gets an event."""
         self.links.discard(frozenset(pair))
 
     def settle(self) -> None:

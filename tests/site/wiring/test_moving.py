@@ -247,8 +247,9 @@ def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove
 
 
 def test_later_subscriptions_of_a_moved_session_are_not_held_back() -> None:
-    """b's query waits for its disk, and c has not answered. No member forwards messages for the
-    later subscription, so these messages do not wait for the answers.
+    """The client subscribes again while the query of b waits for b's disk, and c has not answered.
+    No other member forwards messages for the new subscription, so b sends them without waiting for
+    the answers.
     """
     sites = Sites(*NAMES)
     sources = [publisher(sites, name) for name in NAMES]

@@ -402,7 +402,9 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
 
 
 def test_unstored_replica_is_not_landed(pair: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shelf writes and reads in the order of the calls, even after failures."""
+    """The shelf writes and reads in the order in which it is called. A write that failed stays
+    first until it succeeds.
+    """
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
 
@@ -608,7 +610,9 @@ def test_landing_during_a_backlog_changes_no_key(
 def test_invalid_messages_of_a_member_stop_no_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
-    """Copies of such messages could not land, or would stop the store."""
+    """If the gateway stored copies from such messages, they could not land, or would stop the
+    store.
+    """
     line = "f" * 16
     told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
     nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)
