@@ -39,7 +39,9 @@ def test_readme_is_short_and_plain() -> None:
 
 
 def test_readme_files_are_read_and_not_searched() -> None:
-    """The guides stay short: details for developers have pages of their own."""
+    """README files are short enough to be read from beginning to end. Details for developers have
+    pages of their own.
+    """
     listed = subprocess.run(
         ("git", "ls-files", "*README.md"), cwd=ROOT, capture_output=True, text=True, check=True
     )

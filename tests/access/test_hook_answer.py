@@ -158,8 +158,8 @@ def test_hook_answer_over_tcp_decides_the_login(answer: bytes, lets_in: bool) ->
 
 @pytest.mark.parametrize("head", TO_THE_END.values())
 def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
-    """The gateway itself closes the connection at its time limit. This does not count as the end of
-    the answer.
+    """At its time limit, the gateway closes the connection. The part of the answer that has arrived
+    does not count as an answer.
     """
     with saying(head, stays=True) as url:
         begin = time.monotonic()

@@ -20,7 +20,7 @@ LINES = [f"roof-1: 'commands/roof-1' {text.decode()!r}" for text in COMMANDS]
 
 
 def store_with_commands(folder: Path, *payloads: bytes) -> None:
-    """Make a store with messages that wait: each payload as a command for a board, and one message
+    """Make a store with waiting messages: a command for a board with each payload, and one message
     for a client.
     """
     world = World()

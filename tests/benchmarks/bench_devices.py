@@ -25,7 +25,9 @@ ROUNDS = 5
 SECONDS = 1.5
 MESSAGES = 3000
 STALLS = 4
-"""Number of stalled measurements that are repeated. The next one is an error."""
+"""Number of stalled measurements that are repeated. If one more stalls, the benchmark ends with an
+error.
+"""
 GOALS = {10: (0.6, 45.0), 100: (1.0, 25.0), 1000: (1.0, 25.0)}
 """Goals by number of devices: lowest rate, as a multiple of the peer's, and highest CPU time of a
 QoS 1 message, in µs.
@@ -35,8 +37,8 @@ QoS 1 message, in µs.
 def rate_and_costs(
     broker: BrokerProcess, qos: int, seconds: float, count: int
 ) -> tuple[float, float, float]:
-    """Return messages a second, the broker's CPU time for a message in µs, and the part of the time
-    for which the load generator was on a CPU, in %.
+    """Return three figures: messages a second, the broker's CPU time for a message in µs, and the
+    share of time in which the load generator was on a CPU, in %.
     """
     for _ in range(STALLS):
         with suppress(Stalled):  # the peer sometimes leaves an exchange open

@@ -42,9 +42,7 @@ def rate_and_cost(broker: BrokerProcess, run: Callable[[int], Throughput]) -> tu
 
 
 class Ratio(NamedTuple):
-    """The median of ratios, and its interval: with a probability of 95 %, the true ratio is between
-    `low` and `high`.
-    """
+    """The median of ratios, with its confidence interval: `low` to `high`, at 95 %."""
 
     median: float
     low: float

@@ -8,8 +8,8 @@ from gateway.boards.nowhere import ASK_S, SELDOM_S, Nowhere
 
 
 class Others:
-    """The clients that two other gateways report when they are asked. held: clients of the first
-    gateway; None: that gateway is silent. more: clients of the second gateway.
+    """Replies of two other gateways: lists of their clients. held: clients of the first gateway;
+    None: this gateway is silent. more: clients of the second gateway.
     """
 
     def __init__(self, *held: str) -> None:

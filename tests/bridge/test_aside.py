@@ -513,8 +513,8 @@ async def test_mosquitto_refuses_one_message_and_gets_the_next(
 
 @pytest.mark.parametrize("step", ["before the commit", "after", "between closes", "before PUBCOMP"])
 async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, step: str) -> None:
-    """The message is in the queue or set aside, not both. At QoS 2, it reaches the other broker at
-    most once.
+    """Afterwards, the message is either in the queue or set aside. At QoS 2, it reaches the other
+    broker at most once.
     """
     port = free_port()
     file = configuration(tmp_path, port, UP, free_port())

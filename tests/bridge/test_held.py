@@ -26,8 +26,8 @@ SLOW = Connect("slow", Version.V5, False, properties={PropertyId.SESSION_EXPIRY_
 async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
     tmp_path: Path, qos: int
 ) -> None:
-    """The queue of an absent subscriber is full, so its commands wait at the other broker, in
-    order.
+    """The queue of an absent subscriber is full. So commands for this subscriber wait in order at
+    the other broker.
     """
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")

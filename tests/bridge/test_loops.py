@@ -44,8 +44,8 @@ def section(name: str, port: int, topics: str) -> str:
 async def ring(
     folder: Path, bridges: dict[str, tuple[str, str]]
 ) -> AsyncIterator[dict[str, GatewayProcess]]:
-    """Run gateways with one bridge each, and yield them by name. bridges: for each gateway, the
-    gateway at the other end of its bridge, and the lines with the topics.
+    """Run gateways with one bridge each, and yield them by name. bridges: by gateway, the name of
+    the gateway at the other end of its bridge, and the lines of its configuration with the topics.
     """
     ports = {name: free_port() for name in bridges}
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Debian's mosquitto has a bridge to this gateway, with its default settings."""
+"""Debian's mosquitto as a bridge to this gateway, with the default settings of mosquitto."""
 
 import asyncio
 from pathlib import Path

@@ -314,7 +314,9 @@ async def retained_there(port: int) -> bytes:
 
 @pytest.mark.soak
 async def test_qos_alone_is_no_difference(tmp_path: Path) -> None:
-    """The comparison reads at QoS 0 and therefore does not know the QoS of a retained message."""
+    """The bridge subscribes at QoS 0 to compare retained messages, so it does not learn
+    their QoS.
+    """
     async with mosquitto(tmp_path / "far") as far:
         async with wire(far.port, Connect("writer")) as client:
             client.send(Publish("s/up/a", b"1", 1, 7, True))

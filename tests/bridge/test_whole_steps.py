@@ -103,8 +103,8 @@ def run(awaited: Any) -> None:
 
 
 def places(world: World) -> tuple[int, int, int]:
-    """Return the number of copies of the message in the queue, the number of copies set aside, and
-    the number of sessions. Messages whose PUBREL was sent do not count as in the queue.
+    """Return three numbers: copies of the message in the queue, copies set aside, and sessions. If
+    PUBREL was sent for a message, its copy in the queue does not count.
     """
     released = {
         one for (ids,) in world.rows("SELECT released FROM flow") for one in unpack_ids(ids)

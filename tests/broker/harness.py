@@ -141,14 +141,14 @@ class Loop:
         return asyncio.Future(loop=_NEVER_RUN)
 
     def pass_time(self, seconds: float) -> None:
-        """Advance the clock. All timers become due, even those that were set for later."""
+        """Advance the clock. All timers become due, even those whose time is after the new time."""
         self.now += seconds
         later, self._later = self._later, []
         self._ready += later
 
     def run(self, moment: float = GATHER_S) -> None:
-        """Run all ready calls, and those that become ready meanwhile. moment: timers that are due
-        within so short a time, in seconds, also run.
+        """Run all ready calls, and the calls that become ready meanwhile. moment: timers with at
+        most this delay, in seconds, also run.
         """
         while True:
             while self._ready:
@@ -169,7 +169,9 @@ class Disk:
 
 
 class MemoryWriter:
-    """A `Writer` without a thread. The world decides when it works; its work is done in order."""
+    """A `Writer` without a thread. The world decides when it works. It does its work in the order
+    of the calls.
+    """
 
     def __init__(
         self,

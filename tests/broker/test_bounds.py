@@ -354,7 +354,7 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
 
 
 def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> None:
-    """A message counts once, however many queues refer to it."""
+    """A message for two queues counts only once in the room on the disk."""
     world = World()
     for name in ("first", "second"):
         world.absent(name)

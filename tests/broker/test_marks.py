@@ -35,7 +35,7 @@ def connect(world: World, device: DeviceIdentity, clean: bool = False) -> Client
 
 
 def exchange(client: Client, sequence: int) -> list[Pubrec | Pubcomp]:
-    """Publish a message at QoS 2, and send PUBREL after PUBREC. Return the answers."""
+    """Publish a message at QoS 2. If PUBREC accepts it, send PUBREL. Return the answers."""
     identifier = sequence & 0xFFFF
     client.send(Publish(TOPIC, str(sequence).encode(), 2, identifier))
     if client.received and client.received[-1] == Pubrec(identifier):
@@ -212,8 +212,8 @@ def test_a_pubrel_after_a_restart_is_answered_by_the_mark() -> None:
 def test_pubrel_of_an_unknown_message_is_never_answered_with_success(
     before: int | None,
 ) -> None:
-    """Another gateway may have received the message, or its commit was lost. The board then
-    publishes it again.
+    """The gateway does not know the message: its commit was lost, or another gateway received it.
+    The answer makes the board publish the message again.
     """
     world = World(receive_maximum=1)
     client = connect(world, board(next_sequence=3))

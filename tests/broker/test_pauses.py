@@ -543,7 +543,9 @@ def test_the_doubling_begins_again(reset: str) -> None:
 
 
 def test_a_message_that_needs_no_spool_does_not_end_the_doubling() -> None:
-    """If it did, a client that publishes "online" first would reconnect every second."""
+    """A client may publish "online" first after each connect. If that message ended the doubling of
+    the pause, the client would reconnect every second.
+    """
     full = _spool()
     full.publish(full.world.accepted("c"), 1, 1)
     client = full.world.accepted("c")

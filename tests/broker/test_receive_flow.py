@@ -121,8 +121,9 @@ def test_the_row_is_short_whether_there_are_few_identifiers_or_many() -> None:
 
 
 def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:
-    """Before MQTT 5, a client may have 65,535 messages between PUBLISH and PUBREL. With a plain
-    list of identifiers, each message would cause a write of 128 kB.
+    """Clients of versions before MQTT 5 may have 65,535 messages between PUBLISH and PUBREL at the
+    same time. If the gateway stored a plain list of identifiers, it would write 128 kB for each
+    message.
     """
     world = World()
     hoarder = world.durable("hoarder", version=V4, properties=None)

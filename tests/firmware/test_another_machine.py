@@ -76,7 +76,9 @@ def landed(landing: Path) -> dict[Key, bytes]:
 async def test_each_reading_is_there_when_another_machine_goes_on(
     sensor: Path, tmp_path: Path, seed: int
 ) -> None:
-    """Before the old machine is lost, it lands all publications that it received after the backup."""
+    """Before the old machine is lost, it lands all publications that it received after
+    the backup.
+    """
     random, machine, landing = Random(seed), tmp_path / "machine", tmp_path / "landing"
     landing.mkdir()
     backup = tmp_path / "site-7.owback"

@@ -192,8 +192,8 @@ async def connected(board: Board, folder: Path) -> None:
 
 
 def check(board: Board, folder: Path) -> None:
-    """Check that each sequence is in the spool once, and all under one incarnation. Compare the
-    content with the board's journal, for the publications that it still has.
+    """Check that each sequence is in the spool once, and that all sequences have one incarnation.
+    For publications that are still in the board's journal, also compare the content.
     """
     rows = spooled(folder)
     ledger = board.ledger

@@ -189,7 +189,9 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(
     tried: list[tuple[int, int]] = []
 
     def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-        """Return the findings of a run. They fail if the plan has the second kill of the gateway."""
+        """Return the findings of a run, which fail if the plan has the second kill of the
+        gateway.
+        """
         tried.append((len(made.faults), len(bench.fault)))
         lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
         events = [

@@ -104,8 +104,8 @@ class Site:
         return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
     def landed(self, more: Iterable[Key] = ()) -> Counter[Key]:
-        """Return each key that the table should have, once. Batch 3 is damaged, so keys are missing
-        that only it has. more: other keys that were landed.
+        """Return the keys that the table should have, each with count 1. Batch 3 is damaged, so
+        keys that only this batch has are missing. more: other keys that were landed.
         """
         expected = {
             ("dev", 7, number * 10 + position)

@@ -78,7 +78,7 @@ def test_a_damaged_archive_is_no_harm(jars: list[Path], archive: Path, seed: int
 
 @pytest.mark.parametrize("size", [0, 1, 4096, -4096, -1])
 def test_an_archive_that_is_cut_is_not_used(jars: list[Path], archive: Path, size: int) -> None:
-    """Java would read beyond the end of the file and crash."""
+    """If Java used such an archive, it would read beyond the end of the file and crash."""
     data = archive.read_bytes()
     archive.unlink()
     archive.write_bytes(data[:size])

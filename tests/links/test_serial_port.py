@@ -322,7 +322,7 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
 async def test_a_board_that_does_not_hear_the_gateway_is_named(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, key: bytes | None
 ) -> None:
-    """The board's greetings arrive, but the board receives nothing."""
+    """The gateway receives the board's HELLOs, but the board receives nothing."""
     greeting = DeviceLink("roof-1", boot=1, key=key)
     async with listening(broker, line.path) as listener:
         (port,) = listener.ports

@@ -24,8 +24,8 @@ KEY = bytes(range(0x40, 0x50))
 
 
 class Collision(Exception):
-    """A damaged frame has a valid CRC, as one in 65,536 has without keys. The schedule then proves
-    nothing about the link.
+    """A damaged frame has a valid CRC by chance, as one of 65,536 damaged frames without a key
+    does. The schedule then proves nothing about the link.
     """
 
 
@@ -436,8 +436,8 @@ class World:
         self._marks[known] = len(self.up.history), len(self.down.history)
 
     def replay(self, *, up: bool) -> None:
-        """Deliver again some bytes from before the receiver's session, as from a buffer on the way
-        that was not emptied.
+        """Deliver again some bytes that were sent before the receiver's session, as from a buffer
+        on the line.
         """
         channel, known = (self.up, self.gateway.known) if up else (self.down, self.device.known)
         end = len(channel.history) if known is None else self._marks[known][0 if up else 1]

@@ -65,7 +65,7 @@ def install(python: str) -> None:
 
 
 class HomeAssistant:
-    """Home Assistant in its own folder. A test can start and end it several times."""
+    """A Home Assistant with a folder of its own. A test can start and end it several times."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -67,7 +67,7 @@ class Module:
         }
 
     def _note(self, node: ast.AST) -> None:
-        """Note the values that are assigned to a name or returned by a function."""
+        """Note the values that a name may have, and those that a function returns."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._values.setdefault(name, []).append(value)

@@ -121,8 +121,8 @@ def test_an_upgrade_gives_the_uplink_what_is_its_own_and_follows_no_link(tmp_pat
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("swapped", ["file", "folder"])
 def test_an_upgrade_follows_no_link_that_comes_while_it_works(swapped: str, tmp_path: Path) -> None:
-    """Just before the upgrade changes a file, a program of the gateway's account replaces that file
-    by a link.
+    """Just before the upgrade changes a file, a program under the gateway's account replaces the
+    file by a link.
     """
     data, landing, system = (tmp_path / name for name in ("data", "landing", "system"))
     for folder in (data / "batches/deep", landing, system):

@@ -101,8 +101,8 @@ def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path
 
 
 def _places(words: str, all_of: list[Sentence]) -> range:
-    """Return the indices of the sentences to which these words refer. Raises ValueError if the
-    words are in no sentence or in several.
+    """Return the indices of the sentences that contain these words. Raises ValueError if no
+    sentence contains them, or if several places do.
     """
     first, _, last = words.partition(" ... ")
     found = [index for index, sentence in enumerate(all_of) if first in sentence.text]

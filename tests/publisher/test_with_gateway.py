@@ -99,8 +99,8 @@ async def reloaded(running: GatewayProcess) -> None:
 
 
 async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Path) -> None:
-    """A reload removes the client's right to publish with identities. From then on, the gateway
-    would ignore the identity, and could not notice a duplicate.
+    """A reload removes the client's right to publish with identities. The gateway would then ignore
+    identities and could not recognise duplicates, so it closes the connection.
     """
     port = free_port()
     pairs = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}

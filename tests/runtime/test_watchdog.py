@@ -49,8 +49,8 @@ class Supervisor:
         return False
 
     async def would_end_it(self) -> bool:
-        """Return whether systemd would end the gateway: no message arrives for a whole interval.
-        Wait at most 60 messages for that.
+        """Return whether systemd would end the gateway, because a whole interval passes without a
+        message. Give up after 60 messages.
         """
         for _ in range(60):
             if not await self.hears(b"WATCHDOG=1", INTERVAL_S):

@@ -31,7 +31,7 @@ PI = 4711
 _ONCEWAY = f"#!/bin/sh\nPYTHONPATH={CLONE} exec {CLONE}/.venv/bin/python -m gateway "
 _AS_PI = re.compile(r"(?:scp|rm|curl|mosquitto_sub|mosquitto_pub) ")
 _UNTIL_A_LINE = re.compile(r"mosquitto_sub ")
-"""Programs that never end. The first line of their output suffices."""
+"""Programs that never end. The test ends them after their first line of output."""
 
 _ANSWERS = (
     (r"(?:assword|assphrase|onfirmation): $", f"{PASSWORD}\n"),

@@ -1,4 +1,4 @@
-"""Clients that people use, with a gateway that temporarily refuses messages. Each message that a
+"""MQTT clients that people use, while the gateway temporarily refuses messages. Each message that a
 client reports as published is in the spool. Many such clients do not overload the gateway by
 reconnecting.
 """

@@ -192,7 +192,9 @@ async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
 async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
     tmp_path: Path, step: int
 ) -> None:
-    """Each command takes effect exactly once. A power cut counts as the reboot."""
+    """Each command takes effect exactly once. If the command is a reboot, a power cut counts as the
+    reboot.
+    """
     writes, sent = await obey(tmp_path / "uncut", "eeprom 1000000", 1)
     for number in range(1, writes + 1, step):
         await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
@@ -201,7 +203,7 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """This build is for old boot loaders, which would reset the board in a loop after a reset by
+    """The build is for old boot loaders, which would reset the board in a loop after a reset by
     the watchdog. So the build jumps to address 0 to reboot.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)

@@ -86,8 +86,8 @@ async def test_a_wrong_rate_gives_garbage_both_ways(board: SimulatedBoard, rate:
 async def test_a_level_that_stands_asks_again_and_one_that_fell_does_not(
     board: SimulatedBoard,
 ) -> None:
-    """The echo's receive handler reads one byte in each call. With three waiting bytes, it must be
-    called exactly three times.
+    """The test program's interrupt handler reads one byte in each call. The interrupt stays pending
+    while bytes wait, so three bytes must cause exactly three calls.
     """
     assert await ask(board, b"T" + b"xyz\x04", 4) == b"xyz\x04"
     # the program is back in its loop, so no handler is running

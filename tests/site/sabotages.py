@@ -144,8 +144,8 @@ def sabotage(name: str) -> Iterator[None]:
 
 @contextmanager
 def sabotaged(where: Any, attribute: str, replacement: Any) -> Iterator[None]:
-    """Replace a function by one with the same number of arguments. With another number, calls would
-    fail, and this failure would be noticed instead of the broken promise.
+    """Replace a function by one with the same number of arguments. Otherwise, calls would fail, and
+    a test would notice this failure instead of the broken promise.
     """
     kinds = [
         [parameter.kind for parameter in signature(function).parameters.values()]

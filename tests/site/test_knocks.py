@@ -29,8 +29,8 @@ LONG_S = 600.0
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Return the policy of asyncio's loop, or of uvloop, which the gateway uses. Their TLS code
-    differs.
+    """Return the policy of asyncio's event loop, or that of uvloop, which the gateway uses. The TLS
+    code of the two differs.
     """
     return request.param()
 
@@ -224,7 +224,9 @@ async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
 async def test_a_knock_ends_no_attempt_that_is_answered(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine is so busy that more than _SLOW_S pass between handshake and greeting."""
+    """The peer accepts the connection, but sends its greeting only after _SLOW_S, as on a busy
+    machine.
+    """
     monkeypatch.setattr(dialling, "_SLOW_S", 0.0)
     monkeypatch.setattr(dialling, "_KNOCK_S", 0.0)
     rested = asyncio.Event()

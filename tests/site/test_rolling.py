@@ -44,8 +44,8 @@ async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_session
 
 
 async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_path: Path) -> None:
-    """A gateway that stops accepts no new client. It sends BYE before its links to other gateways
-    end.
+    """A gateway that is stopping accepts no new client. It sends BYE to the other gateways before
+    it ends its links.
     """
     async with gateways(tmp_path, "a", "b") as site:
         client, _ = await site.connect("a")

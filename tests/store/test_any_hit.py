@@ -23,7 +23,7 @@ MAY_CHANGE = {"queue", "flow", "origin", "batch_content"}
 (gateway/docs/card.md, Limits).
 """
 MAY_LOSE = {"retained", "will", "aside", "mark", "message", "spool"}
-"""Tables whose rows have a check. The loss of a row together with its check may remain
+"""Tables whose rows have a check. If a row is lost together with its check, the loss may remain
 unnoticed.
 """
 SOAK = pytest.mark.soak

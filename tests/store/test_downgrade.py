@@ -94,7 +94,9 @@ def test_downgraded_store_is_upgraded_unchanged(tmp_path: Path, version: int) ->
 
 
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
-    """The older version does not know the record of the moving id, so the downgrade removes it."""
+    """The session has moved away, but its member still stores its parts. The older version does not
+    know the record of the moving id, so the downgrade removes this record.
+    """
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
     journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     rows = [(1, "c", 0, session + journey + end), (2, "without", 0, session + end)]

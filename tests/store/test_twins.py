@@ -94,7 +94,9 @@ def test_lost_copy_is_reported(world: World, tmp_path: Path, row: str) -> None:
 def test_version_that_does_not_know_the_copies_keeps_them_right(
     world: World, tmp_path: Path
 ) -> None:
-    """The test runs statements of version 0.2.0."""
+    """The test changes rows with SQL statements of version 0.2.0. Triggers of the store must update
+    the twins.
+    """
     database = world.database
     run = database.execute
     run("INSERT OR REPLACE INTO session SELECT id, client, 7, 9, 5, user FROM session")

@@ -36,7 +36,7 @@ CLIENT = "ends with a connection or request, whose other side sees it"
 ENGINE = "runs in `Engine.do`: an error stops the gateway, exit code 70"
 WATCHDOG = "systemd's watchdog restarts the gateway"
 CAUGHT = "job internal"
-"""The event loop's exception handler gets the error."""
+"""Marks work whose errors reach the event loop's exception handler."""
 
 PLACES = {
     "access/logins.py": {

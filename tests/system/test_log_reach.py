@@ -142,8 +142,8 @@ def test_each_logger_call_is_throttled_or_cannot_be_repeated_by_a_stranger() -> 
 
 
 def test_all_output_of_the_process_goes_through_the_loggers() -> None:
-    """Only `logs.py` and commands print to standard error directly, because no throttle limits
-    that.
+    """A throttle limits the loggers, but not direct output. So only `logs.py` and commands print to
+    standard error directly.
     """
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] in ELSEWHERE or path.name.endswith("cli.py"):

@@ -192,7 +192,9 @@ def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
 
 
 def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
-    """A batch takes longer than the time limit of an operation without any transfer."""
+    """The time limit holds for a transfer without any progress. A batch may take longer, if its
+    bytes move.
+    """
     data.add(50)
     with bench:
         bench.wait_until_landed()

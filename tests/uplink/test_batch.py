@@ -55,8 +55,8 @@ def test_rows_come_back_as_they_were(rows):
 
 
 def damage_has_one_name(choice):
-    """Each reading of a file starts a process: `make test` tries few examples, the soak
-    test many.
+    """Reading a file starts a process, so `make test` tries only a few examples, and the soak test
+    many.
     """
     data = encode(sensor_rows(10), ORIGIN, 1)
     at = choice.draw(st.integers(0, len(data) - 1))

@@ -287,7 +287,7 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink runs. At each further try, the connection is cut one request later."""
+    """The whole uplink runs. The proxy cuts the connection one request later at each new attempt."""
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)

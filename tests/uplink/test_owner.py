@@ -74,7 +74,9 @@ def test_claim_hands_the_name_over(data, drain, make_data, place, tmp_path, land
 
 
 def test_an_empty_landing_place_is_an_outage_until_claimed(data, drain, place, tmp_path, landed):
-    """The folder is empty because its file system is not mounted."""
+    """The folder is empty because its file system is not mounted. The uplink waits until its owner
+    mark is there again.
+    """
     data.add(10)
     drain(data, place)
     place.rename(tmp_path / "unmounted")

@@ -218,7 +218,9 @@ FRESH = "onceway_ingest_report_timestamp_seconds"
 def ingest(
     name: str, metric: str, fires: str, silent: str, hours: float = 1, **labels: str
 ) -> Case:
-    """Return a case for a rule over the ingest's report, which is made each minute here."""
+    """Return a case for a rule about a metric of the ingest's report. In this case, the report is
+    made each minute.
+    """
     fresh = {FRESH: "0+60x3000"}
     return case(name, {metric: fires} | fresh, {metric: silent} | fresh, hours, **labels)
 

@@ -66,9 +66,9 @@ def test_a_repeated_publish_takes_no_quota() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_our_receive_maximum_restarts_with_each_connection(power_cut: bool) -> None:
-    """MQTT 5, section 4.9: the quota does not belong to the session. A client that owes PUBREL from
-    an earlier connection may send a full quota of new PUBLISH packets. A repeated PUBLISH counts
-    again.
+    """MQTT 5, section 4.9: the send quota belongs to the Network Connection. A client that still
+    owes PUBREL for messages of an earlier connection may send as many new PUBLISH packets as the
+    Receive Maximum allows. A repeated PUBLISH counts, too.
     """
     world = World(receive_maximum=2)
     publisher = world.durable("p")

@@ -1,4 +1,4 @@
-"""The frames that an attacker's radio sends after frames that it hears."""
+"""An attacker's radio: which frames it sends after it has received others."""
 
 from hil.air.foreign import FOR_BOARDS, FORGED, REPLAYED, Foreign
 

@@ -32,8 +32,9 @@ def test_a_used_board_holds_what_it_published_last_and_owes_nothing(first: int) 
 def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_seems_done(
     first: int,
 ) -> None:
-    """The image has such marks in its erased slots, so a firmware that does not remove them is
-    noticed.
+    """The erased slots of the image have marks of an acknowledged publication. If a firmware writes
+    a slot without erasing these marks, the new publication seems to be acknowledged, which the rig
+    notices.
     """
     ledger = Ledger.from_image(used_image(first, 1))
     record = first.to_bytes(4) + bytes(8)

@@ -289,8 +289,8 @@ async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) ->
 async def test_foreign_program_reports_by_the_line_protocol(
     tmp_path: Path, programs: Children
 ) -> None:
-    """If a line has no time, its event gets the time of the previous line, when the message had not
-    been sent yet.
+    """If a line has no time, its event gets the time at which the rig read the previous line. At
+    that moment, the program had not yet sent the message.
     """
     before = time.monotonic_ns()
     client = await says(tmp_path, programs, PUBLISHED, HAS)

@@ -100,8 +100,8 @@ def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Pat
 def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publication(
     tmp_path: Path,
 ) -> None:
-    """A busy machine may stop the simulated board in the middle of a write. The CRC of twelve
-    erased bytes is 0x47D8, so the incomplete slot passes its check.
+    """On a busy machine, the rig may see a slot before the simulated board has written it
+    completely. The CRC of twelve erased bytes is 0x47D8, so the incomplete slot passes its check.
     """
     erased = [(SLOTS_AT + 13, 0xD8), (SLOTS_AT + 12, 0x47)]
     whole = [*enumerate(sealed((1).to_bytes(4) + SOURCE), SLOTS_AT)]

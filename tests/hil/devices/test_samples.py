@@ -24,9 +24,9 @@ def made(
     tells: bool = False,
     earlier: int = 0,
 ) -> Samples:
-    """Return the samples of a board with conversions and starts at these cycles. Conversion n, from
-    0, has the value n. tells: the board is known to report its starts. earlier: number of starts
-    before the run.
+    """Return the samples of a board. conversions, starts: cycles at which they happen. Conversion
+    n, from 0, has the value n. tells: whether the board is known to report its starts. earlier:
+    number of starts before the run.
     """
     log = AdcLog(Path("nowhere"))
     log.conversions += [

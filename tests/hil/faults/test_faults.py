@@ -349,7 +349,7 @@ async def test_a_worn_slot_must_have_changed_what_was_written(
 async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """new: the new board's incarnation, or None if the wire stays with the old board."""
+    """new: incarnation of the new board; None: the line is still connected to the old board."""
     monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
     ledger = SimpleNamespace(incarnation=0xC0FFEE)
     swapped: list[str] = []
@@ -444,8 +444,9 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No exchange is in progress until the first publication after the start. The board refuses the
-    first order for the fault, because it has taken a sample meanwhile.
+    """After the start, no exchange is in progress until the first publication. The board refuses
+    the first order to cut its power, because it has just taken a sample. The rig then orders the
+    cut again.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
@@ -724,7 +725,9 @@ async def test_a_step_without_a_publication_is_let_through(
 
 
 def test_a_window_is_a_state_of_a_publication() -> None:
-    """Publication 3 is in the store, but its publisher does not know that yet."""
+    """Publication 4 is sent. Publication 3 is in the store, but its publisher does not know that
+    yet.
+    """
     board = SimpleNamespace(gateway="attic", sent={1, 2, 3, 4}, accepted={1, 2})
     spool = SimpleNamespace(look=lambda: None, stored={"b": {1, 2, 3}})
     system: Any = SimpleNamespace(

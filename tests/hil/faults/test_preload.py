@@ -310,8 +310,8 @@ for line in sys.argv[3:]:
 def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
     machine: Machine, tmp_path: Path, answer: bytes, stands: bool, serial: bool
 ) -> None:
-    """serial: the answer comes over a serial line, in a frame after an ACK of the link. Otherwise
-    it comes alone over a connection.
+    """serial: whether the answer comes over a serial line, in a frame after an ACK of the link. If
+    false, the answer is the only data on a TCP connection.
     """
     if serial:
         near, far = os.openpty()

@@ -17,8 +17,8 @@ NEXT = {ATTIC: BARN, BARN: ATTIC}
 
 
 class Roamer:
-    """A board that is at no gateway until `taken` is set. arrives: whether the board then reaches
-    the gateway to which it is moved.
+    """A board whose gateway is not known until `taken` is set. arrives: whether the board then
+    reaches the gateway to which the rig moves it.
     """
 
     def __init__(self, arrives: bool) -> None:

@@ -58,7 +58,9 @@ def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
 
 
 def test_two_boards_in_step_take_turns(monkeypatch: Any) -> None:
-    """After an exchange of the target, the other board always exchanges next."""
+    """The boards exchange alternately: if the target has just exchanged, the other board
+    is next.
+    """
     assert returns_behind("21", True, monkeypatch) == 2
     assert returns_behind("1", True, monkeypatch) == 1
 

@@ -194,7 +194,9 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
 
 @pytest.mark.parametrize(("dup", "count"), [(True, 0), (False, 1)])
 def test_only_the_other_brokers_repetition_may_arrive_again_at_qos_2(dup: bool, count: int) -> None:
-    """mosquitto 2.0.11 repeats PUBLISH instead of PUBREL if it ended before it had read PUBCOMP."""
+    """If mosquitto 2.0.11 ends before it has read PUBCOMP, it later repeats PUBLISH instead of
+    PUBREL.
+    """
     run = subscribed(2)
     run.events[0].data["bench"]["subscriber"][0]["there"] = True
     run.publishes(1)

@@ -321,7 +321,7 @@ def test_limits_are_judged_by_what_was_measured() -> None:
 
 
 def test_limit_of_delays_holds_for_each_device() -> None:
-    """One device is slow. The delays of all devices together do not show it."""
+    """One device is slow, which the delays of all devices together do not show."""
     found = findings(run())
     found.delays_of = {"uno-1": [1.0] * 500, "uno-2": [1.0] * 3 + [9.0]}
     found.delays = sorted([*found.delays_of["uno-1"], *found.delays_of["uno-2"]])
@@ -495,7 +495,9 @@ def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -
 
 
 def test_counts_of_the_page_agree() -> None:
-    """The page counts the boards' statuses at the hops, but not as produced readings."""
+    """Status messages of boards count in the figures of the hops, but not in those of produced
+    readings.
+    """
     status = {**KEY, "sequence": 11, "kind": "status", "records": []}
     events = [Event(1, "board", "publication", status)]
     events += [event for event in run(10) if event.data.get("fault") != "uno-1/line-cut-1"]

@@ -1,5 +1,5 @@
-"""Bursts and recorded losses on a line: with the same seed they are at the same places, in whatever
-pieces the bytes come, and each harm is reported.
+"""Bursts and recorded losses on a line. With the same seed, they hit the same bytes, whatever the
+sizes of the pieces in which bytes arrive. Each harm is reported.
 """
 
 import itertools

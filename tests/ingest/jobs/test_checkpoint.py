@@ -147,8 +147,8 @@ def temporary_file_beside(path: Path) -> None:
 
 
 def sum_alone(path: Path) -> None:
-    """Write only the checksum file of a file that does not exist. In a folder with numbered files,
-    that is the next number.
+    """Write the checksum file of a file that does not exist. In a folder with numbered files, this
+    file would be the next one.
     """
     following = path.with_name(str(int(path.name) + 1)) if path.name.isdecimal() else path
     following.unlink(missing_ok=True)

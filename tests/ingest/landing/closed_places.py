@@ -29,8 +29,8 @@ CUT = 1
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Run the block under an account without rights if the tests run as root, which may read
-    everything.
+    """Run a `with` block without rights. If the tests run as root, which may read everything,
+    change to another account for the block.
     """
     if os.geteuid() != 0:
         yield

@@ -165,7 +165,7 @@ def test_news_cost_one_look_each(place: Place, clock: Clock, asked: Counter[str]
 
 
 def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clock) -> None:
-    """The gateway died after the manifest and before the marker."""
+    """The gateway died after it had landed the manifest, before it landed the marker."""
     offset = place.fill()
     feeds = Feeds(Landing(URL))
     feeds.advance({}, ALL)

@@ -158,8 +158,8 @@ def test_the_time_is_an_option_of_the_job(text: str) -> None:
 def test_a_batch_in_quarantine_is_taken_by_itself_when_its_copy_is_complete(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """The copy took longer than `--settle`, or the copying tool keeps the times of the original
-    files.
+    """A batch is in quarantine because its file was incomplete: its copy took longer than
+    `--settle`, or the copying tool set the times of the original files.
     """
     copy = Copy(tmp_path / "gateway", 2)
     job = Job(spark, tmp_path)

@@ -71,8 +71,9 @@ def test_earliest_sending_by_the_ledger_keeps_the_law(
 def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
     late: float, kept: bool
 ) -> None:
-    """The radio is late in the first half hour, and then in time, so the frames come closer
-    together. late: the margin that the ledger allows for this, in seconds.
+    """The radio sends late in the first half hour, and on time after that. So the last late frame
+    and the first punctual ones are closer together than ordered. late: margin of the ledger for
+    such delays, in seconds.
     """
     told = greedy(Ledger(0.1, margin=late), [20.0] * 40, [0.0] * 40)
     delays = [0.9 if start < HOUR / 2 else 0.0 for start, _ in told]

@@ -154,8 +154,8 @@ class Board:
         outside.rx_at, outside.rx_end = 0, left + len(data)
 
     def cut_at(self, writes: int, tear: int, off_ms: int) -> None:
-        """Cut the power for `off_ms`, in the middle of EEPROM write number `writes` from now. tear:
-        how the torn cell ends.
+        """Cut the power in the middle of EEPROM write number `writes` from now. It stays off for
+        `off_ms`. tear: content of the torn cell.
         """
         self.outside.cut_at, self.outside.tear, self._off_ms = writes, tear, off_ms
 

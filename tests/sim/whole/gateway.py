@@ -145,7 +145,7 @@ class Gateway:
         self.name = name
         self.random = Random(seed)
         self.disk_s = 0.004
-        """Longest duration of a commit, in seconds."""
+        """Longest duration that a commit may draw, in seconds."""
         self.load(store)
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
         """The database with copies of other members' spools."""

@@ -310,8 +310,8 @@ class World:
         return result
 
     def on_step(self, board: str, step: str, count: int, call: Callable[[], object]) -> None:
-        """Make the call after the `count`th such step from now, on the line of a board. If all
-        faults end before, the call is not made.
+        """Run `call` when the line of a board has made the `count`th step of this name from now. If
+        all faults have ended before, `call` is dropped.
         """
         self._steps.append([board, step, count, call])
 

@@ -141,7 +141,7 @@ def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
 
 
 def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
-    """While a writes the commit that ends its record, the client connects to b."""
+    """The client connects to b while a commits the end of its own record."""
     begin_with(
         site,
         a=Record(1, Session(1)),

@@ -56,7 +56,7 @@ def test_reply_counts_no_more_if_its_member_may_have_decided_since(
 
 
 def test_reply_to_a_question_before_the_connect_counts_no_more(site: Site) -> None:
-    """Before the reply arrives, the client connects to b and comes back to a. So a queries b
+    """Before b's reply reaches a, the client connects to b and comes back to a. So a must query b
     again.
     """
     site.line_s = 0.6

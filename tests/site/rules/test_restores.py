@@ -113,7 +113,9 @@ def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Sit
 
 
 def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
-    """The query leaves as soon as the link is up, before the report about the restore."""
+    """a sends its query as soon as the link is up, so b replies before its report about the restore
+    arrives.
+    """
     gone_behind_the_back_of(site, "a", to="b")
     site.crash("b")
     site.hear()

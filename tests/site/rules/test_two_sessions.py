@@ -33,8 +33,8 @@ def there_and_back_in_silence(site: Site) -> None:
 
 
 def break_at(site: Site, word: int) -> None:
-    """Break the link between a and b at the message number `word`, from 0, that ends sessions or
-    answers that.
+    """Count from 0 the messages between a and b that end sessions, or that answer such messages.
+    Break the link at number `word`.
     """
     words = iter(range(100))
 

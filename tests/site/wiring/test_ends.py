@@ -47,8 +47,9 @@ class Seen(NamedTuple):
 
 
 class Scene:
-    """The clients of one run. names: the gateway of the client, the gateway where it returns, the
-    gateway of the other clients, and that of the publisher. delay: Will Delay Interval in seconds.
+    """The clients of one run. names: four gateways: the one of the client, the one to which the
+    client returns, the one of the other clients, and the one of the publisher. delay: Will Delay
+    Interval in seconds.
     """
 
     def __init__(self, *names: str, delay: int, connected: bool) -> None:

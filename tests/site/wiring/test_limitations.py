@@ -215,7 +215,9 @@ def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member
 def test_messages_wait_for_an_absent_member_only_after_a_doubt(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, doubt: bool
 ) -> None:
-    """c is gone for good. Messages from b wait for it, but at most a second."""
+    """c is gone for good. After a doubt about its sessions, messages from b wait at most a second
+    for c.
+    """
     monkeypatch.setattr(Member, "joined", joins)
     reader(sites, "a", "t", client="c").client.break_line()
     source = publisher(sites, "b")

@@ -602,8 +602,9 @@ def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
 
 @pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
 def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
-    """Before MQTT 5, every PUBCOMP means success, so the gateway closes the connection instead.
-    When all members reply that they do not know the identifier, the gateway sends PUBCOMP.
+    """Before MQTT 5, every PUBCOMP means success. So the gateway closes the connection as long as a
+    member is silent. It sends PUBCOMP when all members have replied that they do not know the
+    identifier.
     """
     client = sites.connect("b", version=version, wait=2)
     client.take(Connack)

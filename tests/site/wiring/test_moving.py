@@ -476,7 +476,9 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
-    """The cut of c waits for b, behind more messages than the queue has room for."""
+    """The cut that c sends to b waits in a queue, behind more messages than this queue has room
+    for.
+    """
     sites = Sites(*NAMES, queue_messages=20, inflight=2)
     client = reader(sites, "a", "t", client="c")
     reader(sites, "b", "before")

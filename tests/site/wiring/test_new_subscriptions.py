@@ -1,5 +1,5 @@
-"""A new subscription gets messages that other gateways publish after it. It gets no earlier
-message.
+"""A new subscription gets messages that other gateways publish after the subscription. It gets no
+earlier message.
 """
 
 import pytest

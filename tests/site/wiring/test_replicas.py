@@ -325,7 +325,9 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
 def test_member_without_uplink_keeps_what_another_one_leaves(
     pair: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without an uplink, the member could not land rows from its own spool."""
+    """A member without an uplink could not land rows from its own spool, so it only stores the
+    replicas.
+    """
     with_uplink = pair["b"].broker.config
     pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
     client, table = publisher(pair, "a"), Table()

@@ -200,7 +200,9 @@ class Source:
         self.begin()
 
     def begin(self) -> None:
-        """Connect again. The client does not repeat unacknowledged messages, which may be lost."""
+        """Connect again. The client does not send its unacknowledged messages again, so these may
+        be lost.
+        """
         self._ids.clear()
         self._client = connect(self._sites, self._name, "")
 
