@@ -112,7 +112,7 @@ def packages_of_the_site() -> int:
 
 
 def imports(path: Path) -> set[str]:
-    """Return the names that a file imports, including imports for type checking."""
+    """Return the names that a file imports, also those for type checking only."""
     return {
         name
         for node in ast.walk(tree(path))

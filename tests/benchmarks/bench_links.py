@@ -38,7 +38,7 @@ firmware/src/ow_link.c.
 """
 KEY = bytes(range(16))
 OVERHEAD = 7
-"""Bytes of a frame that are not payload, with a key."""
+"""Bytes of a keyed frame that are not payload."""
 SECONDS = 6.0
 BOARDS = 32
 CATCH_UP = 256

@@ -373,8 +373,8 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
 
 
 def test_port_that_is_open_by_another_name_counts_as_present(tmp_path: Path) -> None:
-    """The gateway first saw the board at /dev/ttyUSB0. The configuration now names the same port by
-    its link in by-id.
+    """The registry has the board at /dev/ttyUSB0. The configuration names the same port by a link
+    in by-id.
     """
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()

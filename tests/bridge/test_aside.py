@@ -207,7 +207,7 @@ async def test_a_broker_that_accepts_no_message_at_all_is_distinguished(
 async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
     tmp_path: Path, qos: int
 ) -> None:
-    """Subscribers of this gateway still get the messages."""
+    """Only the bridge sets the message aside. Subscribers at this gateway get it."""
     prefix = "p" * 200 + "/"
     text = f'up = ["#"]\nprefix = "{prefix}"\nqos = {qos}'
     long = "é" * ((65_535 - 201) // 2)

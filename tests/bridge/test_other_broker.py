@@ -109,7 +109,7 @@ async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_cl
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/resolv.conf")
 async def test_silent_name_server_delays_no_client_and_no_other_bridge(tmp_path: Path) -> None:
-    """When the gateway ends, it does not wait for the name server, either."""
+    """The gateway does not wait for the name server when it ends, either."""
     (tmp_path / "resolv").write_text("nameserver 127.0.0.77\noptions timeout:30 attempts:5\n")
     shell = f'mount --bind {tmp_path}/resolv /etc/resolv.conf && exec "$@"'
     async with mosquitto(tmp_path / "far") as far:

@@ -431,9 +431,9 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many full queues may refuse the publisher, so a message must not take time for each of these
-    queues. The broker accepts the first messages, which have room, and refuses the others by their
-    identifiers.
+    """Many full queues may refuse a publisher, so checking all of them for each message would take
+    too long. The broker accepts the first messages of a run, for which there is room. It refuses
+    the others by their packet identifiers, without further checks.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)

@@ -158,8 +158,9 @@ def test_undelivered_share_of_a_leaving_member_ends_no_other_session() -> None:
 def test_the_members_of_a_share_are_not_all_looked_at_for_each_message(
     messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More messages arrive at once than any queue accepts. The cost is at most the sum of members
-    and messages, not their product. Each member gets as many messages as fit its queue.
+    """More messages arrive at once than the queue of any member accepts. The cost grows with the
+    sum of members and messages, not with their product. Each member gets as many messages as fit
+    into its queue.
     """
     asked = 0
 

@@ -825,8 +825,8 @@ def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)])
 def every(request: pytest.FixtureRequest) -> bool:
-    """Whether each of these calls raises both early and late. `make test` tries the first call
-    early and the last call late.
+    """Whether the test tries each call both as an early and as a late one. `make test` tries the
+    first call early, and the last one late.
     """
     return bool(request.param)
 

@@ -382,8 +382,8 @@ def test_board_with_a_restored_eeprom_is_taken_and_its_duplicates_dropped() -> N
 
 
 def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None:
-    """The older version stored packet identifiers. If an identifier belongs to an old sequence, it
-    proves nothing.
+    """The older version stored only packet identifiers. An identifier may belong to an older
+    sequence, so it does not prove that a message was received.
     """
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")

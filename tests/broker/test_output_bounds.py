@@ -1,5 +1,5 @@
-"""Output that waits for a client has a bound, whatever it waits for. Input before a client's
-CONNECT has a bound, too, and so has the state that it leaves behind.
+"""All output that waits for a client has a bound. So have the input before CONNECT, and the state
+that such input leaves behind.
 """
 
 import logging

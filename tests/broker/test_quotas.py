@@ -116,8 +116,8 @@ def test_properties_count_as_bytes_that_are_published() -> None:
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
 def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
-    """Up to any time, the broker has accepted at most as many messages as the rate allows until one
-    second later.
+    """At each moment, the broker has accepted no more messages than the rate allows until one
+    second after that moment.
     """
     world = World(quota=[QuotaSection(**{key: 40})])
     watching = watched(world)
@@ -197,7 +197,9 @@ def test_a_ping_is_answered_once() -> None:
 
 
 def test_a_paced_client_is_read_now_and_then() -> None:
-    """The client's packets first wait unread in the link, as for every client that is not read."""
+    """A paced client is read only now and then, so its packets wait unread in the link
+    meanwhile.
+    """
     world = World(quota=[QuotaSection(messages_per_s=1)])
     fast = world.accepted("fast")
     fast.send_bytes(burst(1, 60))

@@ -104,8 +104,8 @@ COLUMNS = {
 }
 
 Cells = dict[str, dict[str, dict[str, list[str]]]]
-"""Results by kind of table, by row and by column. A row is the name of a client, with its version
-of MQTT or its QoS behind "|". A result has two texts: for Onceway and for mosquitto.
+"""Results by kind of table, row and column. A row is the name of a client; after "|" comes its
+version of MQTT or its QoS. A result has two texts: for Onceway and for mosquitto.
 """
 
 

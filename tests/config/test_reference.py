@@ -45,7 +45,7 @@ def test_defaults_of_the_reference_are_in_force() -> None:
 
 
 def _without_skipped(lines: list[str]) -> list[str]:
-    """Return the lines without the tables that may appear several times."""
+    """Return the lines, but leave out tables that may appear several times."""
     kept, skip = [], False
     for line in lines:
         if line.startswith("["):

@@ -40,7 +40,7 @@ LIGHT = "--blink-settings=preferredColorScheme=1"
 
 
 def look(folder: Path, text: str, width: int, scheme: str) -> dict[str, Any]:
-    """Return a browser's measurements of a page in a window of this width."""
+    """Open a page in a browser with a window of this width. Return the browser's measurements."""
     frame = (
         f'<iframe srcdoc="{html.escape(text)}"'
         f' style="width:{width}px;height:800px;border:0"></iframe>'

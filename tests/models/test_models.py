@@ -1,5 +1,5 @@
-"""The text above each action of a model names the functions that do the same in the product. These
-functions exist.
+"""In each model, the text above an action names the functions of the product that do the same. The
+test checks that these functions exist.
 """
 
 import re

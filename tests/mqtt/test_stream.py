@@ -53,7 +53,7 @@ def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
 
 @pytest.mark.parametrize("maximum", [5, 40, 127, 128, 129, 131, 132, 300, 16_386, 16_388, 20_000])
 def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
-    """No packet has 130 or 16387 bytes: at that size, the length field gets one more byte."""
+    """No packet has 130 or 16387 bytes: from these sizes on, the length field has one more byte."""
     packets = [
         encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)
     ]
@@ -100,8 +100,8 @@ def test_the_maximum_may_change_between_packets() -> None:
 
 
 def test_kept_packets_are_the_received_ones() -> None:
-    """The large packet arrives in small pieces. If the stream copied all bytes at each piece, the
-    test would take minutes.
+    """A large packet arrives in small pieces. If the stream copied all earlier bytes at each piece,
+    the test would take minutes.
     """
     packet = Publish("a", bytes(4_000_000))
     data = encode(packet, V5)
@@ -232,8 +232,8 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
 
 
 def test_alike_packets_are_one_run() -> None:
-    """The broker handles a run in one step, however long it is. A packet with the packet identifier
-    0 ends the run before it.
+    """The stream returns a run as one item, so the broker handles it in one step. A packet with the
+    packet identifier 0 is not part of a run.
     """
     messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
     data = b"".join(encode(packet, V5) for packet in messages)

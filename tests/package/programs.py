@@ -163,7 +163,9 @@ def _members(value: ast.expr) -> list[ast.expr]:
 
 
 def _calls(tree: ast.AST, names: set[str]) -> Iterator[list[ast.expr]]:
-    """Yield the first argument of each call of a function with one of these names, in a list."""
+    """Yield a list for each call of a function with one of these names. The list has the first
+    argument, or if the call uses a shell, one tuple of all arguments.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not node.args:
             node.args = [word.value for word in node.keywords if word.arg == "args"]

@@ -101,8 +101,9 @@ def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path
 
 
 def _places(words: str, all_of: list[Sentence]) -> range:
-    """Return the indices of the sentences that contain these words. Raises ValueError if no
-    sentence contains them, or if several places do.
+    """Return the indices of the sentences to which `words` refers: one sentence with these words,
+    or for `A ... B` all sentences from the one with A to the next one with B. Raises ValueError if
+    there are none, or if A is in several sentences.
     """
     first, _, last = words.partition(" ... ")
     found = [index for index, sentence in enumerate(all_of) if first in sentence.text]

@@ -1,5 +1,5 @@
-"""First contact after writing: the board greets as it will greet the gateway, or the error says why
-it does not.
+"""First contact after a board was written. Either the board sends the HELLO that the gateway will
+get, or the error says why not.
 """
 
 import asyncio

@@ -106,8 +106,8 @@ async def test_a_writer_that_hangs_in_its_disk_stops_the_feeding(tmp_path: Path)
 
 
 async def test_a_disk_that_fails_is_no_reason_to_start_again(tmp_path: Path) -> None:
-    """The gateway tries to write again each second. A restart would not help, and would disconnect
-    all clients.
+    """The gateway tries to write again each second. A restart would not repair the disk, but would
+    disconnect all clients.
     """
     plan = tmp_path / "plan"
     async with watched(tmp_path, **faulty(build("faults", tmp_path), plan)) as (running, systemd):

@@ -24,8 +24,8 @@ ORDER = (
     ("mosquitto_pub -p 1883 -t commands/roof-1", ""),
     (".venv/bin/onceway device log", "start, cause"),
 )
-"""Beginnings of the guides' lines, in the order in which a reader without a board runs them, and
-words that the output of each has. The gateway runs from the line with the update on, and lends its
+"""Beginnings of the guides' lines, in the order in which a reader without a board runs them, each
+with words of the line's output. The gateway runs from the line with the update on, and lends its
 port to later commands.
 """
 

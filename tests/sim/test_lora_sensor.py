@@ -98,8 +98,8 @@ async def test_a_board_sends_as_its_identity_page_says(far: Far) -> None:
 
 
 async def test_a_board_listens_as_the_errata_note_wants_it(far: Far) -> None:
-    """Semtech's errata note for the SX1276/77/78, 2.3: with AutomaticIFOn, which is set after a
-    reset, the receiver accepts strong signals of other channels.
+    """Semtech's errata note for the SX1276/77/78, section 2.3: a reset sets AutomaticIFOn, with
+    which the receiver also accepts strong signals on other channels. So the board must clear it.
     """
     for again in (False, True):
         if again:

@@ -47,7 +47,7 @@ async def test_clients_cannot_reach_a_board_at_speed_step(board: SimulatedBoard)
 
 
 async def test_forty_sleeping_boards_fit_on_two_cores(tmp_path: Path) -> None:
-    """A sleeping board is a sensor between two samples."""
+    """A sleeping board is a board with the sensor sketch between two samples."""
     async with SimulatedBoard(
         tmp_path, firmware=BUILD / "uno" / "sensor.hex", speed="step"
     ) as board:

@@ -91,8 +91,8 @@ def test_spool_starts_over_once_for_reports_of_members() -> None:
 
 
 def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
-    """The spool's disk has lost the rows 4 to 6, which the member has, and has given their ids to
-    other rows.
+    """The spool's disk has lost rows 4 to 6 and has given their ids to other rows. The member still
+    has the lost rows.
     """
     owner = Owner(rows=3)
     owner.commit(4, 5, 6, 7)

@@ -109,7 +109,7 @@ async def test_a_certificate_of_another_member_is_not_taken(
 
 
 async def test_one_certificate_a_link(tmp_path: Path) -> None:
-    """A faulty member asks for a certificate again and again."""
+    """A faulty member asks again and again for a certificate on one link. It gets only one."""
     site = Site(tmp_path, "barn", "attic")
     shown = as_member(site, "attic")
     async with (

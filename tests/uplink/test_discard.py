@@ -1,4 +1,4 @@
-"""`onceway spool status` and `onceway spool discard`: rows wait, and no uplink takes them."""
+"""`onceway spool status` and `onceway spool discard`, for rows that wait without an uplink."""
 
 import asyncio
 import json
@@ -158,8 +158,8 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """The command is interrupted after a number of transactions. A second run then removes the
-    remaining rows, or they land.
+    """The command is interrupted after `steps` transactions. If it is run again, it removes the
+    remaining rows. If not, they land.
     """
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)

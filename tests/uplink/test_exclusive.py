@@ -219,7 +219,9 @@ CLAIMS = {name: SFTP[name] for name in ONE_OF_EACH}
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("server", "way"), CLAIMS.values(), ids=CLAIMS, indirect=["server"])
 def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, step):
-    """Name and bytes are as intended. Another gateway cannot take the name."""
+    """After the next connection, the file has its name and its bytes. Another gateway cannot take
+    the name.
+    """
     reached, count = True, 1 - step
     while reached:
         count += step
@@ -287,7 +289,9 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink runs. The proxy cuts the connection one request later at each new attempt."""
+    """The whole uplink runs. At each new attempt, the proxy cuts the connection one
+    request later.
+    """
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)
@@ -683,7 +687,7 @@ class Moves(Lax):
 
 
 class NoX(MemoryFileSystem):
-    """A file system that does not support mode "x", which creates a file only if its name is free."""
+    """A file system without mode "x", which creates a file only if its name is free."""
 
     protocol = "nox"
 

@@ -125,7 +125,9 @@ def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
-    """The dead gateway had landed at this place before, so the command needs no --new-place."""
+    """The dead gateway had already landed batches at this place, so the command needs no
+    --new-place.
+    """
     guide = (ROOT / "gateway/uplink/README.md").read_text()
     (line,) = re.findall(r"^ {4}(onceway spool land .*)$", guide, re.MULTILINE)
     _, _, _, card, _, place = line.split()
@@ -173,8 +175,8 @@ def test_twice_is_once(dead, landed, tmp_path):
 
 
 def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
-    """The gateway works again, and has received more readings. It also cuts its rows into other
-    batches.
+    """The dead gateway works again after its spool was landed, and receives more readings. Its own
+    uplink cuts the rows into other batches.
     """
     bring(dead.path, tmp_path / "landing")
     dead.add(10)

@@ -318,8 +318,8 @@ def test_begun_shared_qos_2_delivery_stays_with_its_client(
 def test_undelivered_messages_of_a_member_reach_the_others_once_despite_power_cuts(
     power_cut: bool, qos: int
 ) -> None:
-    """MQTT 5, section 4.8.2: this applies to unsent messages, and at QoS 1 also to unacknowledged
-    ones.
+    """MQTT 5, section 4.8.2: the broker gives other members the unsent messages of a shared
+    subscription, and at QoS 1 also the unacknowledged ones.
     """
     world = World()
     first = world.accepted(

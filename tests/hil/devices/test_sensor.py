@@ -1,4 +1,6 @@
-"""A board with a sensor: a value other than the one that the rig has set is a contradiction."""
+"""A board with a sensor. The rig sets the sensor's value. If the board reports another value, this
+is a contradiction.
+"""
 
 import asyncio
 from pathlib import Path

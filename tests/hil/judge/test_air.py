@@ -55,7 +55,9 @@ def test_gateways_without_a_common_board_leave_a_doubt() -> None:
 def test_a_session_shorter_than_the_bench_needs_leaves_a_doubt(
     sessions: tuple[int, ...], known: bool
 ) -> None:
-    """The publications of several sessions are not added: one session must have enough of them."""
+    """The judge does not add up the publications of several sessions. One session must have enough
+    of them.
+    """
     table = {"bench": {"air": {"turns": 4}}}
     events = [Event(0, "rig", "run", table)]
     for publications in sessions:

@@ -978,7 +978,9 @@ def test_each_client_of_a_table_must_produce_what_is_planned() -> None:
 
 
 def test_the_moment_of_arrival_is_judged_where_it_was_seen_first() -> None:
-    """The judge takes the time of arrival from the first hop. The table gets the row later."""
+    """The judge checks the time of arrival at the first hop that has it, the spool, although the
+    table gets the same row later.
+    """
     events = run_of(3)
     for event in events:
         if event.event == "publication" and event.hop != "board" and is_of(event, 2):
@@ -996,7 +998,9 @@ def test_a_batch_that_is_gone_or_another_after_it_landed_fails() -> None:
 
 
 def test_unfinished_report_of_a_client_makes_no_phantom() -> None:
-    """The run ends before the rig has read all lines that the client has written."""
+    """The rig is broken and ends the run before it has read all lines that the client has
+    written.
+    """
     events = [
         event
         for event in of_client(2)

@@ -26,7 +26,7 @@ def happened(fault: str, since: int, until: int, kind: str = "paused") -> Event:
 
 
 def rows(hop: str, count: int) -> list[Event]:
-    """Return `count` rows of a hop. Row N is at N seconds."""
+    """Return `count` rows of a hop. Row N arrives at second N."""
     return [
         Event(n * S, hop, "publication", {"origin": "site/1", "position": n})
         for n in range(1, count + 1)

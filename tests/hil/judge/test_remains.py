@@ -29,7 +29,7 @@ def left(**data: Any) -> list[str]:
 
 
 def test_each_table_of_a_store_is_accounted_for(tmp_path: Path) -> None:
-    """If a table that the judge does not know has rows, the run fails."""
+    """The judge must know each table. Rows in an unknown table would make a run fail."""
     with closing(open_store(tmp_path, "site")) as store:
         rows = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     known = {*remains.EMPTY, *remains.ALONE, *remains.ACCOUNTED, *remains.FEW, *remains.GROWING}
@@ -214,7 +214,7 @@ def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> No
 
 
 def test_files_are_counted_for_each_process() -> None:
-    """A gateway that was killed and started again begins a new count."""
+    """The count of open files starts again with each process of the gateway."""
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []
 
 

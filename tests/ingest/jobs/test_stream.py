@@ -27,7 +27,7 @@ def keys(*sequences: int, device: str = "dev") -> list[tuple[str, int, int]]:
 
 
 def test_settings_of_the_command_line_win_over_the_ingest_s_own(spark: "SparkSession") -> None:
-    """The fixture `spark` sets an option like a command line of spark-submit."""
+    """The fixture `spark` sets an option as a command line of spark-submit would."""
     assert SETTINGS["spark.sql.shuffle.partitions"] != "1"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 

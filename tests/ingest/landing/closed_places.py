@@ -163,7 +163,7 @@ class S3Place(Place):
         self.rules.append((f"{self._root}/{name}".replace("*", ""), status))
 
     def fail(self, name: str, status: int, times: int) -> None:
-        """Answer the next `times` requests for an object with this HTTP status."""
+        """Let the proxy answer the next `times` requests for an object with this HTTP status."""
         self.failing = [f"{self._root}/{name}", status, times]
 
     def mend(self) -> None:

@@ -92,7 +92,9 @@ def test_odd_ones_among_plain_ones(odd: bytes, first: bool) -> None:
 
 
 def test_a_label_that_is_not_of_the_standard_costs_nothing() -> None:
-    """With the label "tu", boards report by how many seconds their time may be wrong."""
+    """The label "tu" is not in the SenML standard. With it, boards state the possible error of
+    their time in seconds.
+    """
     payloads = [cbor2.dumps([{0: "a", "tu": 3 + 9 * (n % 3), 2: n + 300}]) for n in range(300)]
     found = list(skeletons.find(pa.array(payloads, pa.binary())))
     assert sum(len(one.positions) for one in found) == 300

@@ -97,7 +97,9 @@ class Peer:
 
 
 def opened() -> tuple[TurnLink, Peer, Session]:
-    """Return a link, a board, and the session between them. The board's first turn was a poll."""
+    """Return a link, a board, and the session between them. In its first turn, the board has sent a
+    poll.
+    """
     link = TurnLink(NETWORK, {DEVICE: KEY}.get)
     peer = Peer(link)
     started, received = link.receive(peer.turn(0, b""), 1.0)

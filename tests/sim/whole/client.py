@@ -128,7 +128,9 @@ class Client:
         self._clean = True
         self._retain = random.random() < 0.5
         self._silent = False
-        """Whether the client publishes at most one message, its first one."""
+        """Whether the client publishes no further message. A client without any message still
+        publishes its first one.
+        """
         self._connect()
         self._publish_more()
 

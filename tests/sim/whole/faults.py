@@ -27,7 +27,7 @@ class Faults:
         self._world = world
         self._told = 0
         self._off_s: dict[str, float] = {}
-        """Seconds for which a dead gateway stays dead, by gateway."""
+        """Time, by gateway, that passes between its death and its next start, in seconds."""
         self._spans: dict[tuple[str, str], int] = {}
         """Start of each fault in progress in ns, by kind and gateway."""
         for gateway in world.gateways.values():

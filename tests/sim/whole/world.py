@@ -51,7 +51,7 @@ INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_las
 DELETE FROM spool;
 COMMIT;
 """
-"""SQL by which a spool is as after the uplink has landed all its rows. Row numbers are not used
+"""SQL that leaves a spool as if the uplink had landed all its rows. The row numbers are not used
 again.
 """
 _AFTER_S = 1e-6

@@ -49,8 +49,8 @@ def questions(site: Site, to: str) -> int:
 
 
 def test_member_that_joins_later_is_not_asked_if_the_session_has_moved(site: Site) -> None:
-    """The session may have moved to that member, and its identifier may stand for another message
-    there.
+    """Meanwhile, the session may have moved to that member, where the packet identifier may belong
+    to another message.
     """
     site.crash("c", stopped=True)
     site.run(0.1)

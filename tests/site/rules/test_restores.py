@@ -187,7 +187,7 @@ def test_only_one_of_two_session_copies_stays(site: Site) -> None:
 
 def test_decision_by_forgotten_state_is_suspect(site: Site) -> None:
     """While the session moves slowly from c to b, the client gets a second session at a, which had
-    replied `no`. Then a restore lets a forget that session.
+    replied that it has none. After a restore, a no longer knows the second session.
     """
     move_slowly(site, "c", to="b")
     for other in "bc":

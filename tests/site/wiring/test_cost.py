@@ -1,4 +1,4 @@
-"""The cost of a site for a message without subscribers at other gateways: no additional call."""
+"""A site causes no additional call for a message that has no subscriber at another gateway."""
 
 import gc
 import sys

@@ -775,8 +775,8 @@ def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None
 def test_session_that_is_given_while_the_gateway_stops_is_not_read(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    """commits: 0 if the site closes the store's reader before the commit of the move ends,
-    else 1.
+    """commits: whether the commit of the move ends before the site closes the store's reader (1) or
+    after it (0).
     """
     sites.connect("a").break_line()
     sites.settle()

@@ -133,7 +133,7 @@ def test_session_that_moves_on_gets_no_message_from_before(sites: Sites, back: b
 
 
 def test_message_published_right_after_the_subscription_arrives(sites: Sites) -> None:
-    """The exchange with the other gateway has begun, and delivers its waiting messages."""
+    """The two gateways have just met, and the other one is still delivering waiting messages."""
     known, source = part(sites)
     sites.join("a", "b")
     for number in range(10):

@@ -57,9 +57,9 @@ def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
 
 
 class Reader:
-    """A subscriber. got: payloads; a repeated packet identifier counts once, until its PUBREL. At
-    QoS 1, a message from before a power failure of its gateway may arrive again, and is not added
-    again.
+    """A subscriber. got: received payloads. A QoS 2 message with a repeated packet identifier
+    counts once until its PUBREL. After a power failure of its gateway, a QoS 1 message may arrive
+    again, but is not added again.
     """
 
     def __init__(self, sites: Sites, name: str, client: str = "reader") -> None:
@@ -117,7 +117,7 @@ class Mover:
         self._known = False
         self.at = "a"
         self.lost = False
-        """Whether the session was suspect, so a new session may have begun."""
+        """Whether the session has been suspect. Its client may then have got a new session."""
         self.got: list[str] = []
         self._connect("a")
         sites.pass_time(0.2)

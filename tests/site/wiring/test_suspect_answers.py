@@ -1,4 +1,6 @@
-"""Answers given while a member was silent are kept, within bounds, and written at run time."""
+"""Answers that were given while a member was silent: the newest ones are recorded, and written to
+disk soon.
+"""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""If a client may not have received Session Present 0 for its new session, the next CONNACK has it
-again.
+"""The connection may break before the client of a new session receives CONNACK with Session Present
+0. Then the next CONNACK has Session Present 0 again.
 """
 
 from typing import Any
