@@ -16,7 +16,9 @@ from tests.benchmarks.report import Figure, main
 
 CLIENTS = 10_000
 HELD = 1000
-"""Number of messages of the sender without PUBREL, as many as Onceway's Receive Maximum allows."""
+"""Number of messages that the sender publishes without PUBREL, which is Onceway's Receive
+Maximum.
+"""
 PAYLOAD = 100_000
 
 
@@ -48,8 +50,8 @@ def at_rest(broker: BrokerProcess) -> float:
 
 
 def held(broker: BrokerProcess, messages: int, payload: int) -> float:
-    """Return the growth of memory for each payload byte of messages whose sender never sends
-    PUBREL.
+    """Return the growth of memory per byte of payload, when a sender publishes messages at QoS 2
+    and never sends PUBREL.
     """
     sender = Peer(broker.port)
     before = settled(broker)

@@ -19,7 +19,7 @@ POISON = {b"3", b"7"}
 
 def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
     """Let the broker close the connection at the PUBREL of messages with these payloads. Return a
-    list, which gets the packet identifier at each such close.
+    list. Each such close adds the packet identifier to it.
     """
     closes: list[int] = []
 

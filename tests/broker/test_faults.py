@@ -441,7 +441,9 @@ class Scene:
     # -- the victim
 
     def victim(self, **more: Any) -> Client:
-        """Return the victim's connection. If it has ended, connect again in the same way."""
+        """Return the victim's connection. If the last one is closed, connect with the same
+        arguments again. more: arguments that differ.
+        """
         if not self.victims or self.victims[-1].closed:
             self.connect(**self.last | more)
         return self.victims[-1]

@@ -326,8 +326,8 @@ async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, as
 
 
 def _fragment(size: int, first: bool) -> bytes:
-    """Return a fragment of a binary message, which is not its last (RFC 6455, section 5.4), masked
-    with zeros.
+    """Return a fragment of a binary message, masked with zeros, which is not the last one (RFC
+    6455, section 5.4).
     """
     return bytes((0x02 if first else 0x00, 0x80 | 126)) + size.to_bytes(2, "big") + bytes(4 + size)
 

@@ -61,8 +61,8 @@ def test_a_packet_that_ends_too_early_is_waited_for(example: Example) -> None:
 
 @every_example
 def test_a_body_cut_short_is_refused_or_says_less(example: Example) -> None:
-    """The remaining length matches the shorter body. Only payloads and optional parts at the end
-    may be shorter.
+    """The remaining length is that of the shorter body. Only a payload, or optional parts at the
+    end, can be cut without an error.
     """
     first, body = example.data[0], example.data[2:]
     for end in range(len(body)):

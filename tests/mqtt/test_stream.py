@@ -53,7 +53,9 @@ def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
 
 @pytest.mark.parametrize("maximum", [5, 40, 127, 128, 129, 131, 132, 300, 16_386, 16_388, 20_000])
 def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
-    """No packet has 130 or 16387 bytes: from these sizes on, the length field has one more byte."""
+    """No packet has 130 or 16387 bytes: a packet of more than 129 or 16386 bytes needs one more
+    byte for its length field.
+    """
     packets = [
         encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)
     ]
@@ -233,7 +235,7 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
 
 def test_alike_packets_are_one_run() -> None:
     """The stream returns a run as one item, so the broker handles it in one step. A packet with the
-    packet identifier 0 is not part of a run.
+    packet identifier 0 ends the run, and is then refused.
     """
     messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
     data = b"".join(encode(packet, V5) for packet in messages)

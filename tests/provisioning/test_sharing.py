@@ -40,8 +40,8 @@ def meet(*registries: Registry) -> None:
 
 
 def lost(*registries: Registry) -> list[list[str]]:
-    """Let the registries exchange their entries. Return the texts of the conflicts that each
-    registry finds.
+    """Let each registry receive the entries of all others. Return, for each registry, the texts of
+    the conflicts that it finds.
     """
     names = "abc"[: len(registries)]
     known = {name: entries_of(*pair) for name, *pair in zip(names, registries, names, strict=True)}

@@ -199,8 +199,8 @@ class Machine:
         self._lines = 0
 
     def day(self, readings: int = READINGS, wait_s: float = 0.0) -> dict[str, float]:
-        """Run one day. Return the sample at its end. wait_s: pause between two readings, in
-        seconds.
+        """Run one simulated day. Return the sample at its end. wait_s: pause between two readings,
+        in seconds.
         """
         away = Peer(self._port, clean=False, client="reader")
         away.subscribe([b"year/#"], 1)

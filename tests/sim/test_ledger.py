@@ -50,8 +50,8 @@ attempts = st.lists(
 def test_torn_slots_are_no_publications_and_whole_ones_always_are(
     attempts: list[tuple[int | None, int, bool]],
 ) -> None:
-    """The model uses 60 slots in turn. If a slot never became valid, the next attempt uses the same
-    slot and sequence.
+    """The model uses 60 slots in turn. If an attempt to write a slot fails, the next attempt uses
+    the same slot and the same sequence.
     """
     image = bytearray(b"\xff" * EEPROM_SIZE)
     ledger, expected, sequence, slot = Ledger(), [], 1, 0

@@ -60,7 +60,7 @@ def opened(image: bytes) -> sqlite3.Connection:
 
 
 def come(world: World, client: str) -> tuple[bool, list[Publish]]:
-    """Connect a client. Return Session Present, and the messages that it gets."""
+    """Connect a client. Return Session Present, and the messages that the client receives."""
     found = world.connect(client, clean=False, properties=FOREVER, answers=True)
     for _ in range(8):
         world.commit()

@@ -66,7 +66,7 @@ def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
 def test_a_message_that_waits_is_sound_and_saved(
     tmp_path: Path, count: int, topic: str, properties: Properties
 ) -> None:
-    """Properties and long topics count in the size of a queue entry."""
+    """The properties and the topic of a message count in the size of its queue entry."""
     world = World()
     subscriber = world.durable("s")
     subscriber.subscribe("#")

@@ -123,7 +123,7 @@ POOR = {
 
 @pytest.mark.parametrize("name", POOR)
 def test_a_poor_name_is_taken_with_a_warning(name: str, tmp_path: Path) -> None:
-    """Gateways that already have such a name must continue."""
+    """A gateway that already has such a name must be able to continue."""
     file = config(tmp_path, name.replace('"', ""))
     plain = load(file)
     assert plain.gateway.name == name.replace('"', "")

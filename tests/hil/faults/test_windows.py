@@ -1,4 +1,4 @@
-"""The rig stops a program in a window."""
+"""Faults with a window: the rig stops a program while a publication is in the window."""
 
 import asyncio
 from pathlib import Path

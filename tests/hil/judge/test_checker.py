@@ -479,7 +479,7 @@ def test_two_gateways_have_no_common_order() -> None:
 
 
 def test_cut_of_a_history_is_reported_first() -> None:
-    """Publications may be missing only because the history is incomplete."""
+    """The incomplete history may be the only reason why publications are missing."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
         result = check(events[:length])

@@ -36,7 +36,7 @@ readings = 1000
 
 
 async def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> Result:
-    """Return the verdict on a run that ends with these errors."""
+    """Return the result of a run that ends with these errors."""
 
     async def carry_out(_: Run) -> None:
         raise ExceptionGroup("many", [*errors]) if len(errors) > 1 else errors[0]

@@ -435,7 +435,7 @@ def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun
 
 
 class Process:
-    """Runs the job like its own process does, but in the Spark session of the tests."""
+    """Runs the job as its own process would, but in the Spark session of the tests."""
 
     def __init__(self, begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
         self._begun = begun

@@ -25,8 +25,8 @@ US_A_DAY = 86_400_000_000
 def test_one_device_and_one_day_are_in_few_files(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test sorts 40,000 rows of each table. `make test` checks only the clustering columns
-    (below), and that no row is lost or doubled (test_upkeep.py).
+    """The test takes long, because it sorts 40,000 rows of each table. In `make test`, other tests
+    check the clustering columns (below), and that no row is lost or doubled (test_upkeep.py).
     """
     path, rows = tmp_path / "publications", DEVICES * EACH
     devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]

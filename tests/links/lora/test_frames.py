@@ -165,7 +165,9 @@ def test_a_reading_is_as_long_as_the_figures_say() -> None:
 
 
 def test_a_nonce_has_direction_and_counter_and_nothing_else() -> None:
-    """RFC 3610 specifies the cipher. This test fixes the bytes of the nonce."""
+    """The test fixes the bytes of the nonce, which RFC 3610 (the cipher's specification) leaves to
+    the user.
+    """
     header = Header(9, 8, TURN, 0x12EF & 0x3F)
     sealed = AESCCM(KEY, tag_length=4).encrypt(
         bytes((UP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0xEF)), b"text", header.to_bytes()

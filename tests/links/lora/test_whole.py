@@ -1,5 +1,5 @@
-"""The board's MQTT client over the turn link, into the broker: each reading arrives once, whatever
-happens on the air, and takes two frames.
+"""The board's MQTT client over the turn link, up to the broker. Each reading arrives once, whatever
+happens on the air. Without losses, it takes two frames.
 """
 
 import pytest

@@ -158,7 +158,9 @@ def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site)
 
 
 def test_client_hears_of_an_end_that_was_decided_without_it(site: Site) -> None:
-    """c decides that the session at b is over, and crashes before it can answer its client."""
+    """c decides without b that the session at b is over, and crashes before it sends CONNACK to its
+    client.
+    """
     site.come("b")
     site.client.publish()
     site.run(1.0)

@@ -22,7 +22,7 @@ def sites() -> Sites:
 
 
 def change(sites: Sites) -> None:
-    """Let all members apply the new list of members, and connect them."""
+    """Let all members apply the changed list of members, and link them again."""
     pairs = [{name, other} for name in sites.members for other in sites.members if name < other]
     for pair in map(sorted, pairs):
         sites.part(*pair)

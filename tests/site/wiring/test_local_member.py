@@ -415,7 +415,9 @@ def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
 
 @pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
 def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None:
-    """b was out of the site for a time, in which no record named b."""
+    """b was not a member of the site for a time. Meanwhile, its old state of the client became
+    invalid, but no record named b.
+    """
     sites = Sites("a", "b")
     leave_an_identifier(sites, "b")
     sites.part("a", "b")
@@ -571,8 +573,8 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
 
 
 def test_departed_client_gets_no_decision(sites: Sites) -> None:
-    """Without a decision, the client gets no session here: the silent member may have a newer
-    one.
+    """The client leaves before the decision. Without a decision, the gateway creates no session,
+    because the silent member may have a newer one.
     """
     sites.connect("a").break_line()
     sites.pass_time(1)
