@@ -209,7 +209,7 @@ def connect(boards: list[PacedBoard]) -> None:
 
 def goodput(qos: int, size: int, lost: float = 0.0) -> float:
     """Return the goodput from board to gateway: the share of the line's bytes that are acknowledged
-    bytes of MQTT. size: of the payloads. lost: share of damaged frames.
+    bytes of MQTT. size: size of the payloads, in bytes. lost: share of damaged frames.
     """
     packet_ids = iter(range(1, 65536))
 

@@ -85,9 +85,9 @@ def onceway(
     **env: str,
 ) -> Iterator[BrokerProcess]:
     """Run a gateway of Onceway in `folder`. limits: further lines of [limits], and sections after
-    it. preload: a library to load first. env: environment for it. spooled: topic filter of the
-    spool. name: of the gateway. program: Python's arguments that run `onceway`. log: file for the
-    log.
+    it. preload: a library to load first. env: environment of the process. spooled: topic filter of
+    the spool. name: name of the gateway. program: Python's arguments that run `onceway`. log: file
+    for the log.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)

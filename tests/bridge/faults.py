@@ -171,7 +171,7 @@ class Near:
 
 
 class Pair:
-    """The near and the other broker, and the messages between them."""
+    """Both brokers of a bridge, and the messages between the two."""
 
     def __init__(self, near: Near, far: Mosquitto, proxy: Proxy, prefix: str) -> None:
         self.near, self.far, self.proxy, self.prefix = near, far, proxy, prefix

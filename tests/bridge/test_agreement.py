@@ -97,8 +97,8 @@ class Ends:
     # -- events
 
     def change(self, here: bool, topic: str, text: str, vanishes: bool) -> None:
-        """Change a topic at one end. vanishes: the message is lost, because the connection is dead
-        and neither end has noticed that.
+        """Change a topic at one end. vanishes: the message is lost, because the connection is dead,
+        although neither end has noticed the loss of the connection.
         """
         _put(self.ours if here else self.theirs, topic, text)
         if not self.linked or here != topic.startswith("u"):

@@ -1,4 +1,6 @@
-"""`[[bridge]]`: topics of this gateway appear at another broker, and topics of that broker here."""
+"""`[[bridge]]`: messages of this gateway appear at another broker, and messages of that broker at
+this gateway.
+"""
 
 import asyncio
 import json

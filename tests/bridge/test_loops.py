@@ -249,8 +249,8 @@ async def test_a_message_that_fits_only_without_the_mark_crosses_without_it(
 
 
 async def test_a_message_of_the_largest_size_comes_down_with_the_mark(tmp_path: Path) -> None:
-    """Together with the bridge's mark, the message is larger than limits.packet_bytes. It arrives
-    nevertheless.
+    """The message with the bridge's mark is larger than limits.packet_bytes, but must
+    still arrive.
     """
     async with (
         picky() as far,

@@ -859,6 +859,5 @@ def test_an_exception_ends_one_connection_or_the_engine(
 
 
 def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
-    """If no script calls a function, the faults of this function are not tested."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

@@ -238,7 +238,9 @@ def seats(world: World, address: str, most: int = 60) -> list[Client]:
 
 
 def test_when_connections_are_full_the_greedy_origin_makes_room_for_others() -> None:
-    """One origin may use all connections until another origin needs one."""
+    """A single origin may use all connections. If another origin then needs a connection, the
+    broker ends one of the first origin.
+    """
     world = World(connections=50)
     greedy = seats(world, "10.0.0.1")
     assert len(greedy) == 50

@@ -106,8 +106,8 @@ def test_retain_handling_says_when_they_are_sent(handling: int, times: int) -> N
 
 @pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
 def test_a_shared_subscription_gets_no_retained_messages(version: Version) -> None:
-    """MQTT 3.1.1 does not specify shared subscriptions. This broker, like others, accepts them from
-    such clients, too.
+    """MQTT 3.1.1 does not specify shared subscriptions. The broker accepts them from clients of
+    MQTT 3.1.1 all the same, as other brokers do.
     """
     world = World()
     world.accepted().publish("t", "x", retain=True)

@@ -22,7 +22,7 @@ class SmallDisk:
                         pass
 
     def free(self) -> None:
-        """Free that space again."""
+        """Free the space that `fill` has taken."""
         self._ballast.unlink()
 
     def let_write(self, may: bool) -> None:

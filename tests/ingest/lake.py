@@ -71,8 +71,8 @@ class Lake:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
 
     def keys(self, device: str | None = None) -> list[Key]:
-        """Return the keys of all rows, sorted. A key that is in two rows appears twice. device: of
-        this device only.
+        """Return the keys of all rows, sorted. A key that is in two rows appears twice. device: if
+        not None, only the rows of this device count.
         """
         rows = self.table() if device is None else self.table().where(F.col("device") == device)
         return sorted(

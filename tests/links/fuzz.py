@@ -18,8 +18,8 @@ WORK = HERE.parents[1] / "build" / "fuzz"
 
 
 class Target(NamedTuple):
-    """A fuzz target. name: of its folder. files: C sources. sizes: compiler options that configure
-    the library.
+    """A fuzz target. name: name of its folder. files: C sources. sizes: compiler options that
+    configure the library.
     """
 
     name: str

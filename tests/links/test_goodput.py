@@ -19,7 +19,7 @@ _FRAME = 69
 
 
 def play(latency: float, key: bytes | None) -> World:
-    """Return a world whose board is in session. latency: of the line, in seconds."""
+    """Return a world whose board is in session. latency: delay of the line, in seconds."""
 
     def board(
         ledger: Ledger,

@@ -230,7 +230,6 @@ def client_packets(version: Version) -> st.SearchStrategy[Packet]:
 
 
 def server_packets(version: Version) -> st.SearchStrategy[Packet]:
-    """Return any packet of a server."""
     v5 = version == Version.V5
     refusals = (
         sorted(codes.CONNACK_CODES)

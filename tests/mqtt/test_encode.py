@@ -48,8 +48,8 @@ def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packe
 
 @OLD
 def test_an_old_client_gets_its_pubcomp(version: Version) -> None:
-    """MQTT 3.1.1 has no reason codes, and neither of these two is an error there. Each PUBREL must
-    get its PUBCOMP, and a message without a subscriber is accepted.
+    """MQTT 3.1.1 has no reason codes, so packets with these two are sent without them: each PUBREL
+    must get its PUBCOMP, and a message without a subscriber is accepted.
     """
     assert encode(Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND), version) == b"\x70\x02\x00\x07"
     assert encode(Pubrec(7, R.NO_MATCHING_SUBSCRIBERS), version) == b"\x50\x02\x00\x07"

@@ -1,4 +1,4 @@
-"""The publisher's encoder and decoder, compared with the gateway's. They were written
+"""The publisher's encoder and decoder, compared with those of the gateway. Both were written
 independently, from the standard.
 """
 

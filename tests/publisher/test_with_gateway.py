@@ -1,5 +1,5 @@
-"""The publisher with a real gateway. Both are killed, and the spool has each message once by its
-identity. CONNACK says whether the gateway uses identities.
+"""The publisher with a real gateway. Tests kill the publisher and the gateway. At the end, the
+spool has each message once, by its identity. CONNACK says whether the gateway uses identities.
 """
 
 import asyncio

@@ -79,8 +79,8 @@ async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
 
 
 async def roll(folder: Path, clients: int, *, one: bool = False) -> Crowd:
-    """Restart all gateways, one after the other. one: restart only the first gateway, where all
-    clients are.
+    """Restart all gateways, one after the other. one: whether to restart only the first gateway, to
+    which all clients are connected.
     """
     crowd = Crowd()
     async with gateways(folder, *NAMES) as site:

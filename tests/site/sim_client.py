@@ -69,8 +69,8 @@ class Client:
         self.went_on = 0
         """Number of the last session that continued as suspect. 0: no session has."""
         self.cleans = False
-        """Whether the client has discarded its state, and no gateway has accepted the client after
-        that.
+        """Whether the client has discarded its state and has not been accepted by a gateway since
+        this moment.
         """
 
     def connect(self, gateway: str, clean: bool = False) -> None:

@@ -1,5 +1,5 @@
-"""Two gateways of a site as processes: a publication at one reaches a subscriber at the other, even
-if one gateway is killed meanwhile.
+"""Two gateways of a site as processes. A publication at one of them reaches a subscriber at the
+other one, even if a gateway is killed in between.
 """
 
 import asyncio

@@ -100,7 +100,7 @@ async def shared_out(site: Gateways) -> None:
 
 @pytest.mark.soak
 async def test_clients_find_their_sessions_at_a_gateway_that_was_killed(tmp_path: Path) -> None:
-    """The gateway is away for longer than the other members wait for it."""
+    """The gateway stays off for longer than the other members wait for it."""
     async with gateways(tmp_path, *NAMES) as site:
         await shared_out(site)
         await restart(site, NAMES[1], signal.SIGKILL, 10.0)

@@ -1,4 +1,6 @@
-"""Random schedules of a site (world.py). They also notice promises that are broken on purpose."""
+"""Random schedules of a site (world.py). The tests also check that the schedules find promises
+which are broken on purpose.
+"""
 
 from collections import Counter
 from collections.abc import Callable

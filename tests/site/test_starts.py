@@ -295,8 +295,8 @@ def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) ->
 
 
 def test_a_wait_over_a_slow_line_has_a_bound(site: Site) -> None:
-    """No answer can arrive within the bound. When the line is fast again, the wait is short
-    again.
+    """The line is so slow that no answer can arrive within the bound. When the line is fast again,
+    the client waits only for a short time again.
     """
     site.line_s = 4.0
     site.run(12.0)

@@ -35,7 +35,7 @@ class Link:
         self.dials = 0
         """Number of the newest planned dial. Older ones are void."""
         self.held: list[Event] = []
-        """Frames that a cut holds back."""
+        """Frames that wait until a cut link is healed."""
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
         """Frames on their way, by receiver."""
         self.clear = dict.fromkeys(ends, 0.0)

@@ -1,5 +1,5 @@
-"""`onceway store downgrade`: an older version finds its own tables, and after the upgrade the store
-has its whole content again.
+"""`onceway store downgrade`: an older version finds only tables that it knows. After a later
+upgrade, the store has its whole content again.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Gateway and uplink under separate accounts, as in the Debian package. They share the spool. The
+"""Gateway and uplink under separate accounts, as in the Debian package. Both use the spool. The
 gateway cannot read the uplink's own files.
 """
 

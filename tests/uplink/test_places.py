@@ -72,7 +72,7 @@ def test_holds_tells_a_short_file_from_a_whole_one(place):
 
 
 def test_one_of_the_concurrent_creators_of_a_name_wins(request, sftp, s3, tmp_path):
-    """The generic place is left out, because it cannot promise this."""
+    """The test leaves out the generic place, which cannot promise a single winner."""
     places = {
         "file": lambda: open_landing(f"file://{tmp_path}/landing"),
         "sftp": lambda: open_landing(sftp.url() + "/race", sftp.options),

@@ -1,5 +1,5 @@
-"""Proofs that a landing place refuses existing names. They report no false error, and try the
-operation that lands batches. Their files do not accumulate at the landing place.
+"""The proofs that a landing place refuses existing names. A proof reports no false error and tries
+the operation that lands batches. Its files do not accumulate at the landing place.
 """
 
 import errno

@@ -36,7 +36,7 @@ LOOKS = {
     ("GET", "/api/where"),
 }
 """Requests that viewers may make. `test_viewer_learns_nothing_that_its_rules_forbid` makes each of
-them.
+these requests.
 """
 OPEN = {("POST", "/api/login"), ("GET", "/api/me")}
 ROOF = f'[[acl]]\nusers = ["{USER}"]\nread = ["sensors/roof-1/#"]\n'

@@ -26,7 +26,7 @@ VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 @VERSIONS
 @pytest.mark.parametrize("then", ["protocol error", "taken over", "shutting down", "keep alive"])
 def test_connection_ended_before_connack_gets_no_packet(version: Version, then: str) -> None:
-    """CONNACK waits for the disk, and no DISCONNECT may be sent before it."""
+    """CONNACK waits for the disk. The broker must not send DISCONNECT before CONNACK."""
     world = World()
     properties = FOREVER if version == V5 else None
     world.slow_disk = True

@@ -1,5 +1,5 @@
-"""The ether as a process: the frames of a radio that loses its power, and of one that is carried
-elsewhere.
+"""The ether as a process: the frames of a radio that loses its power, and those of a radio that is
+moved to another place.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ UNSURE = 4
 time.
 """
 MET = S // 2
-"""Time at which the boards got the WELCOME, in nanoseconds. They started at 0."""
+"""Time at which the boards received WELCOME, in nanoseconds. They had started at 0."""
 
 
 def payload(device: str, raw: int, sequence: int) -> str:

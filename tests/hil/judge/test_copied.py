@@ -1,5 +1,5 @@
-"""With `copies = 2`, a gateway may land another gateway's publications. They count as the same
-rows.
+"""With `copies = 2`, a gateway may land another gateway's publications. The judge counts them as
+the same rows.
 """
 
 from typing import Any

@@ -20,9 +20,9 @@ COMMAND = Command("uno-1/x-1", "lose", "up", after=100, length=50)
 
 
 def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object]], list[float]]:
-    """Send SENT in pieces of `step` bytes over a line that carries out this command. Return
-    everything that arrives, the events, and the time of each arrived byte, in seconds from the
-    first sent one.
+    """Send SENT in pieces of `step` bytes over a line that carries out this command. Return all
+    bytes that arrive, the events, and the arrival time of each byte. Times count in seconds from
+    the first byte sent.
     """
     line = Line("up", BAUD)
     line.strike(command)

@@ -31,7 +31,9 @@ FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
 
 @pytest.fixture(scope="module", params=["kept", pytest.param("new", marks=pytest.mark.soak)])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that `make` makes: from the archive, or made now."""
+    """Return a folder as `make` makes it: either unpacked from the archive, or made by
+    this Spark.
+    """
     folder = tmp_path_factory.mktemp("made")
     if request.param == "new":
         make(request.getfixturevalue("spark"), folder)

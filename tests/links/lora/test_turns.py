@@ -135,8 +135,8 @@ def test_a_reading_takes_two_frames_of_the_promised_size() -> None:
 
 
 def test_a_welcome_that_was_held_back_tells_no_board_an_old_time() -> None:
-    """An attacker jams the gateway's answer and records it. The attacker sends it when the board
-    greets again.
+    """An attacker jams the gateway's WELCOME, but records it, and sends it when the board greets
+    again later.
     """
     world = World(5)
     world.lost = 1.0

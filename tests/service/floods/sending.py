@@ -142,8 +142,8 @@ async def disk(site: Site) -> None:
 
 
 async def pauses(site: Site) -> None:
-    """Connect 400 clients whose messages are refused. They reconnect at once and continue to
-    publish.
+    """Connect 400 clients whose messages the gateway refuses. The clients reconnect at once and
+    continue to publish.
     """
     port = int((site.folder / "FEW").read_text())
     await spool_is_full(site)

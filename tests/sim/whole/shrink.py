@@ -12,8 +12,8 @@ from tests.sim.whole.plan import Plan
 
 
 def shrunk(plan: Plan, fails: Callable[[Plan], object]) -> Plan:
-    """Return the failing plan with the fewest faults. That is `plan` itself if no smaller plan
-    fails.
+    """Return the failing plan with the fewest faults. If no smaller plan fails, this is `plan`
+    itself.
     """
     for size in range(len(plan.faults)):
         for faults in combinations(plan.faults, size):

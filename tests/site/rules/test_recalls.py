@@ -65,8 +65,8 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_concurrent_recalls_end(site: Site) -> None:
-    """Two members call the session back at the same time, as after a power failure. One of them
-    gives way.
+    """Two members call the session back at the same time, as after a power failure. Only one of
+    them may get the session.
     """
     begin_with(
         site,

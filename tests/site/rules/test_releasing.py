@@ -30,8 +30,8 @@ def site(empty: Site) -> Site:
 
 
 def want_release(site: Site) -> list[bool]:
-    """Let b look up packet identifier 1, as for a PUBREL. Return a list to which the answer is
-    added when it arrives.
+    """Let b look up packet identifier 1, as for a PUBREL. Return a list, which gets the answer when
+    it arrives.
     """
     answers: list[bool] = []
     gateway = site.gateways["b"]

@@ -25,8 +25,8 @@ def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked
 
 
 def make_mute(site: Site, member: str) -> Any:
-    """Let a member send beats and queries, but answer no query. Return a function that ends
-    this.
+    """Let a member send beats and queries, but answer no query. Return a function that lets it
+    answer again.
     """
     handlers: Any = site.gateways[member].member._handlers  # type: ignore[union-attr]
     answers, handlers[Ask] = handlers[Ask], lambda *_: None

@@ -54,7 +54,7 @@ def publisher(sites: Sites, name: str, client_id: str = "p") -> Client:
 
 
 def kept(sites: Sites, name: str) -> list[bytes]:
-    """Return the payloads of the copies that a member keeps for others."""
+    """Return the payloads of the replicas that a member has for other members."""
     folder = sites.members[name].folder
     assert folder is not None
     if not (folder / FILE).exists():
