@@ -1,4 +1,5 @@
-"""Bounds of processor time are given for one machine. Slower machines get more time.
+"""The speed of this machine. Tests multiply their bounds of processor time by it, which are given
+for one reference machine.
 
 Out: how many times slower this machine is, at least 1.
 """
@@ -13,8 +14,8 @@ _REFERENCE_S = 0.025
 
 @cache
 def slowness() -> float:
-    """Return the factor, from the best of several attempts: other processes may delay some
-    of them.
+    """Return how many times slower this machine is than the reference machine, at least 1. Take the
+    fastest of several attempts, because other processes may delay some of them.
     """
     return max(1.0, min(_work() for _ in range(5)) / _REFERENCE_S)
 

@@ -226,7 +226,9 @@ def test_stored_messages_of_an_ending_member_go_to_the_others(end: str) -> None:
 def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """commits: number of commits before the power fails. The first of them ends the session."""
+    """commits: number of commits before the power fails. The first commit contains the end of the
+    session.
+    """
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
     world = World()
     two_members(world)

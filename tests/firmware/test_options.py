@@ -246,7 +246,9 @@ def test_a_stripped_sketch_ends_the_build_too(link: str, tmp_path: Path) -> None
 async def test_an_option_in_the_build_flags_takes_effect(
     option: str, value: str, tmp_path: Path
 ) -> None:
-    """The sketch may set the same value as the flags, but no other value."""
+    """The sketch may set the same value as the build flags. If it sets another value, the build
+    fails.
+    """
     flags = f"-D{option}={value}"
     done = build(tmp_path, flags=flags)
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.RShift: (">>", "<<"),
 }
 QUIET = ("log", "_log", "logger")
-"""Names of objects whose calls only inform a person."""
+"""Names of loggers, whose calls are not changed in any mutant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,8 @@ async def probed(port: Path) -> list[str]:
 
 async def test_bare_board_of_each_kind_is_written_and_greets(tmp_path: Path) -> None:
     """All boards are written at the same time into one registry, because writing is mostly waiting.
-    Meanwhile, a board with an old boot loader is probed. Its USB chip is also on other boards, so
-    only a probe can tell.
+    Meanwhile, a board with an old boot loader is probed. Its USB chip is on several kinds of
+    boards, so only a probe finds the kind.
     """
     assert first_address(NANO_OLD) == board("nano-old").application_end
     program = build(tmp_path)

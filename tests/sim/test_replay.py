@@ -15,8 +15,8 @@ pytestmark = pytest.mark.sim
 
 
 def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
-    """Replay a board's recording in `folder`, with copies of the images from before the
-    recording.
+    """Replay a board's recording in `folder`. images: folder with the board's images from before
+    the recording, which are copied.
     """
     folder.mkdir()
     for name in ("flash.bin", "eeprom.bin"):

@@ -56,9 +56,11 @@ class Client:
         self.connection: Connection | None = None
         self.accepted = False
         self.session: int | None = None
-        """Number of the session that the client believes to have; None: none."""
+        """Number of the client's session, as the client knows it; None: no session."""
         self.flight: dict[int, tuple[int, str]] = {}
-        """Message and the packet that was last sent for it, by packet identifier."""
+        """Messages in flight, by packet identifier: the message, and the packet that the client
+        last sent for it.
+        """
         self.marked = False
         """Whether the client was ever informed that its session is suspect."""
         self.doubted = 0

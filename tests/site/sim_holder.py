@@ -65,9 +65,11 @@ class MemoryHolder:
         self._changes: deque[tuple[Event, Event]] = deque()
         self._committing = False
         self._untold: set[str] = set()
-        """Clients without a session, whose next record is suspect."""
+        """Clients without a session. The next record of each becomes suspect."""
         self._coming: dict[str, Record] = {}
-        """Sessions that are arriving or called back, and are not on disk yet."""
+        """Records of inbound sessions, and of sessions that are called back, until they are on
+        disk.
+        """
 
     def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
         """Change memory now, and the disk with the next commit. done: called after that commit."""

@@ -42,8 +42,8 @@ def drain(data: Path, landing: Path) -> None:
 
 
 def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
-    """Return payloads by key, as the ingest makes them of all landed batches. Assert that no key
-    has two payloads.
+    """Return the payloads of all landed batches by key, as the ingest would. Assert that no key has
+    two payloads.
     """
     found: dict[tuple[str, int, int], bytes] = {}
     for path in landing.glob("*/[!.]*/*.parquet"):

@@ -177,7 +177,7 @@ async def test_a_knock_ends_a_link_on_which_nothing_comes(
 
 @pytest.mark.usefixtures("patient")
 async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
-    """attic dials barn once for each knock that counts."""
+    """attic dials barn at most once in each _KNOCK_S, however many knocks arrive."""
 
     async def refuse(peer: Peer) -> None:
         peer.say(Kind.BYE, b"not now")

@@ -369,8 +369,9 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """The session is at a member with a slow disk and many clients, which sends keep-alives all the
-    time. It makes no difference how long the member was away, or whether it sent a BYE.
+    """The session is at b, whose disk is slow after its restart. b sends keep-alives all the time,
+    so it does not count as silent. It makes no difference how long b was off, or whether it sent a
+    BYE.
     """
     site.come("b")
     site.client.leave()

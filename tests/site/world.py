@@ -200,8 +200,8 @@ class World:
             self._dial(link, 0.2)
 
     def cut(self, one: str, other: str, notice: float = 2.0) -> None:
-        """Cut the link between two members. If it stays cut, the connection breaks within `notice`
-        seconds.
+        """Cut the link between two members. If the link stays cut, its connection breaks: each end
+        notices this at a random time, after at most twice `notice` seconds.
         """
         link = self.link(one, other)
         if not link.cut:

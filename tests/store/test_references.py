@@ -430,9 +430,7 @@ RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "
 def test_loss_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    """While it runs, the gateway notices the loss when it reads a page of the queue for its
-    client.
-    """
+    """The running gateway notices the loss when a client connects and its queue is read."""
     client, statement, _ = CASES[case]
     harm(world.database, statement)
     found = world.connect(str(client), clean=False, properties=FOREVER, answers=True)

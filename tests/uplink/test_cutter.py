@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Return a list to which each sync adds the name, and the size of a file or 0 for a folder."""
+    """Return a list. Each fsync adds the file's name and its size; for a folder, the size is 0."""
     synced: list[tuple[str, int]] = []
 
     def fsync(file: int) -> None:

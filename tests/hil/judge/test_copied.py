@@ -77,7 +77,9 @@ def test_a_copy_lands_once() -> None:
 
 
 def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Event]:
-    """Return the third reading of uno-1, as the attic takes it back from the barn."""
+    """Return the events of the third reading of uno-1 that the attic makes when it takes this
+    reading back from the barn.
+    """
     there = [event for event in HELD if is_of(event, 3) and event.hop in hops]
     return [placed(event, "attic", BEHIND, 2 * LATER, **data) for event in there]
 

@@ -47,7 +47,9 @@ def test_a_session_may_be_gone_while_a_gateway_is_silent_and_at_the_next_one_aft
 
 
 def test_a_board_that_greeted_in_a_silence_and_never_heard_the_answer_is_excused() -> None:
-    """The gateway may still have begun a session for the board."""
+    """The board greeted during a silence and received no answer. The gateway may have begun a
+    session for the board all the same, which explains Session Present 0 later.
+    """
     begun, late = [run(), happened(), connack(1, False)], connack(20, False)
 
     def hello(t: int) -> Event:

@@ -62,7 +62,7 @@ def test_run_is_not_over_while_the_store_has_an_unseen_row(tmp_path: Path) -> No
 
 
 def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path: Path) -> None:
-    """The copies may still have to land from that gateway."""
+    """The spool of the other gateway may be lost. The gateway with the copies then lands them."""
     folder = Folder(tmp_path)
     history = History(folder.history)
     bench = Bench(title="t", until="batch", gateway=[{"name": "attic"}, {"name": "barn"}])

@@ -127,8 +127,8 @@ def show(
     found: dict[tuple[str, str, int], Judged],
     seeds: Sequence[int] = SEEDS,
 ) -> int:
-    """Print the table. Return the number of sabotages that a bench missed although it guards their
-    claim.
+    """Print the table. Return the number of missed sabotages: those with a verdict other than the
+    expected one from at least one bench and seed.
     """
     table = Table("sabotage", "breaks the claim", "bench", "caught", "said")
     lines = ["| sabotage | breaks the claim | bench | caught |", "| --- | --- | --- | ---: |"]

@@ -49,8 +49,8 @@ class Timer:
 
 
 class Loop:
-    """The event loop of one life of a gateway. Its pending calls end with it. Each file descriptor
-    belongs to a `Port` (line.py), which calls its reader itself.
+    """The event loop of a gateway from one start to the next death, which drops all pending calls.
+    Each file descriptor belongs to a `Port` (line.py), which calls its reader itself.
     """
 
     def __init__(self, time: Time) -> None:

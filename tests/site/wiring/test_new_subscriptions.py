@@ -191,8 +191,9 @@ def test_a_lost_question_is_asked_again(sites: Sites, monkeypatch: pytest.Monkey
 
 
 def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
-    """Cut a off, and let a client of a connect to b, then to a, and without `back`, to b again.
-    Then a and b both have a session of this client. Return the client and the payloads that it got.
+    """Cut a off. The client of a then connects to b, and to a again. back: the client stays at a;
+    otherwise, it connects to b once more. Afterwards, a and b both have a session of this client.
+    Return the client and the payloads that it received.
     """
     client = reader(sites, "a", "t/#", client="c")
     reader(sites, "b", "t/#", client="other")

@@ -153,7 +153,7 @@ class Mover:
 
     @property
     def waits(self) -> bool:
-        """Whether a CONNACK is missing since the last CONNECT."""
+        """Whether the client has sent CONNECT and has not received CONNACK."""
         return bool(self._tried)
 
     def doubted(self, silent: Sequence[str]) -> None:
@@ -349,8 +349,8 @@ class Breaking(Sites):
 
 
 class Schedule:
-    """A random schedule. moves: whether there is a Mover. breaks: as in Breaking. dark: all
-    gateways lose their power at once, and there is a Repeater.
+    """A random schedule. moves: whether there is a Mover. breaks: probability that a link breaks
+    after a frame. dark: whether all gateways lose their power at once; there is a Repeater then.
     """
 
     def __init__(self, seed: int, moves: bool, breaks: float = 0.0, dark: bool = False) -> None:
