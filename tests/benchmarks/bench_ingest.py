@@ -51,9 +51,9 @@ FIRST = 1_000_000
 
 
 def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DEVICES) -> None:
-    """Land `count` batches from ten gateways in turn. rows: per batch. first: first batch number.
-    devices: number of devices of each gateway. The sequences of a device continue from batch to
-    batch.
+    """Land `count` batches from ten gateways in turn. rows: number of rows of each batch. first:
+    first batch number. devices: number of devices of each gateway. The sequences of a device
+    continue from batch to batch.
     """
     signer = load_or_make(landing)
     template = sensor_rows(max(rows, devices), devices)

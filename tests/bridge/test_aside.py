@@ -695,7 +695,7 @@ def test_only_the_named_messages_are_read(tmp_path: Path) -> None:
 
 
 async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
-    """Setting a message aside changes neither its topic and payload nor its QoS and RETAIN."""
+    """The message also keeps its topic, payload, QoS and RETAIN."""
     properties: Properties = {
         PropertyId.CONTENT_TYPE: "text/plain",
         PropertyId.USER_PROPERTY: [("seq", "17")],

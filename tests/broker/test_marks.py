@@ -292,7 +292,7 @@ def test_no_answer_leaves_before_the_publish_is_on_disk(clean: bool) -> None:
 
 
 def test_a_mark_is_waited_for_though_nothing_else_of_the_message_is_stored() -> None:
-    """The topic is not spooled, and the receiving session ends with its connection. So only the
+    """The topic is not spooled, and the board's session ends with its connection. So only the
     anti-replay window has to be stored.
     """
     world = World(receive_maximum=1)

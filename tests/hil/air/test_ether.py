@@ -122,9 +122,7 @@ def test_long_outage_is_shortened_and_each_link_reports_its_losses() -> None:
 
 
 def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
-    """Band M allows 36 s in any 3,600 s. So the judge must add frames before and after the start of
-    a clock hour.
-    """
+    """Band M allows 36 s in any 3,600 s. So frames on both sides of a full hour count together."""
     judge = Judge()
     for begin in (3500.0, 3700.0):
         judge.sent("r", 868_100_000, 125_000, 14, begin, begin + 18.0)

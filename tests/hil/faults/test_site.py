@@ -17,8 +17,8 @@ NEXT = {ATTIC: BARN, BARN: ATTIC}
 
 
 class Roamer:
-    """A board whose gateway is not known until `taken` is set. arrives: whether the board then
-    reaches the gateway to which the rig moves it.
+    """A board that has met no gateway until `taken` is set. arrives: whether the board then reaches
+    the gateway to which the rig moves it.
     """
 
     def __init__(self, arrives: bool) -> None:

@@ -142,8 +142,8 @@ class Halving:
 def test_a_place_is_measured_on_the_line_from_the_end_of_its_publication(
     weather: tuple[type[Halving], ...], step: int, pieces: list[int]
 ) -> None:
-    """The rig counts the bytes of a place before noise, and whatever the sizes of the pieces in
-    which they arrive.
+    """A place counts the bytes that remain after the noise of the line, whatever the sizes of the
+    pieces in which they arrive.
     """
     line = Line("up", BAUD, [one() for one in weather])
     line.send(b"old " * 10, 0.0)

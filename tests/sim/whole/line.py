@@ -42,7 +42,7 @@ class Line:
         self._cut_until = 0.0
         self._held_until = 0.0
         self._laid = 0
-        """Number of calls of `lay`. Bytes that were sent before the last one are lost."""
+        """Number of calls of `lay`. Bytes that were sent before the last call are lost."""
 
     def lay(self, way: str, end: End) -> None:
         """Connect `end` as the receiver of one direction. From now on, bytes of this direction go

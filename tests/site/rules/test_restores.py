@@ -113,8 +113,8 @@ def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Sit
 
 
 def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
-    """a sends its query as soon as the link is up, so b replies before its report about the restore
-    arrives.
+    """The restored gateway b sends its query as soon as the link is up, before its report about the
+    restore.
     """
     gone_behind_the_back_of(site, "a", to="b")
     site.crash("b")

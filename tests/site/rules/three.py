@@ -106,8 +106,8 @@ def forget(site: Site, gateway: str) -> None:
 
 
 def move_slowly(site: Site, giver: str, to: str) -> None:
-    """Begin to move the client's session, which has a packet identifier in flight. The commit at
-    the giver takes 4.2 s.
+    """Begin to move the client's session, which has a received packet identifier. The commit at the
+    giver takes 4.2 s.
     """
     site.eager = 0.0
     site.come(giver)

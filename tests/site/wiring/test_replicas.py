@@ -404,8 +404,8 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
 
 
 def test_unstored_replica_is_not_landed(pair: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shelf writes and reads in the order in which it is called. A write that failed stays
-    first until it succeeds.
+    """The shelf does its work in the order of the calls. It repeats a write that fails until the
+    write succeeds, and only then does the next piece of work.
     """
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
