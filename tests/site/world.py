@@ -140,7 +140,7 @@ class World:
         return self.links[min(one, other), max(one, other)]
 
     def _dial(self, link: Link, seconds: float) -> None:
-        """Plan a dial in this time. Cancel the dial of this link that is still planned."""
+        """Plan a dial after this time. An earlier planned dial of this link is dropped."""
         link.dials += 1
         self.after(seconds, partial(self._connect, link, link.dials))
 

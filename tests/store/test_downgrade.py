@@ -1,4 +1,4 @@
-"""`onceway store downgrade`: an older version finds only tables that it knows. After a later
+"""`onceway store downgrade`: an older version finds the tables of its own schema. After a later
 upgrade, the store has its whole content again.
 """
 

@@ -123,8 +123,8 @@ def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publicatio
 def test_publications_on_a_board_at_the_end_wait_or_remain(
     tmp_path: Path, swapped: bool, held: str
 ) -> None:
-    """Publication 2 has its PUBREC, so it belongs to the gateway, and the board counts it neither
-    as waiting nor as remaining.
+    """Publication 2 has its PUBREC, so it belongs to the gateway, and the rig counts it neither as
+    waiting nor as remaining.
     """
     writes = incarnation() + slot(1) + slot(2) + mark(2, RELEASED_AT, 2 ^ RELEASED_MASK)
     seen = [

@@ -67,7 +67,7 @@ class Talk:
                     receiver.receive(piece, self.now)
 
     def drain(self) -> None:
-        """Pass the bytes that both ends have ready to the tap."""
+        """Feed the tap with the output of both ends."""
         self.tap.feed("up", self.device.take())
         self.tap.feed("down", self.gateway.take())
 

@@ -106,8 +106,8 @@ def test_unsent_frame_is_reported(answer: bytes) -> None:
 
 
 def test_busy_modem_may_have_sent_the_frame_nevertheless() -> None:
-    """A modem with too many received frames to report answers that it is busy, too, but still sends
-    the frame. Then TX_DONE follows.
+    """A modem that has too many received frames to report also answers that it is busy. It still
+    sends the frame, and TX_DONE follows.
     """
     busy = wrap(b"\x06\xf1\x07")
     modem, tnc = ready()
