@@ -311,8 +311,8 @@ class Bench(BaseModel):
     def _possible_by_air(self) -> None:
         if self.commands:
             raise ValueError(
-                "a command to a radio board waits for its next turn, which the judge of commands"
-                " does not know; leave out [commands] or [air]"
+                "a radio board gets a command only in its next turn: the judge of commands makes no"
+                " allowance for that; leave out [commands] or [air]"
             )
         if self.firmware or self.first_sequence != 1:
             raise ValueError(

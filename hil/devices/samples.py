@@ -96,7 +96,7 @@ class Samples:
         before, _ = self._reported
         if not self._counted(before) < self._counted(boot) <= 2 * (life + 1):
             raise ImpossibleContentError(
-                f"start {boot} after start {before}, but the board started {life + 1} times"
+                f"start {boot} follows start {before}, but this run started the board {life + 1} ×"
             )
         if cause not in self._causes(self._ran, life):
             real = self._log.starts[life].cause

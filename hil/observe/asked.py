@@ -55,19 +55,19 @@ def differences(folder: Path) -> Iterator[str]:
     for name in (name for name in read.schema.names if name in whole.column_names):
         for value in _ends(newest, name):
             wanted = pc.sum(pc.equal(whole[name], value)).as_py() or 0
-            readers = {"filter": read.count_rows(filter=ds.field(name) == value)}
+            readers = {"a PyArrow filter": read.count_rows(filter=ds.field(name) == value)}
             readers |= {"DuckDB": duckdb(name, value.as_py())} if duckdb else {}
             for reader, found in readers.items():
                 if found != wanted:
                     yield (
-                        f"{folder.name} where {name} is {value}: {reader} finds {found} rows,"
-                        f" but {wanted} are in its files"
+                        f"in {folder.name}, {reader} finds {found} rows where {name} is {value},"
+                        f" but the files have {wanted}"
                     )
         nulls = read.count_rows(filter=ds.field(name).is_null())
         if nulls != whole[name].null_count:
             yield (
-                f"{folder.name} where {name} is NULL: filter finds {nulls} rows, but"
-                f" {whole[name].null_count} are in its files"
+                f"in {folder.name}, a PyArrow filter finds {nulls} rows where {name} is NULL,"
+                f" but the files have {whole[name].null_count}"
             )
 
 

@@ -79,7 +79,7 @@ class PublicWriter:
         if version < based_on:
             raise another_table(self._table.name)
         if version > based_on:
-            raise Conflict(f"the table has version {version}, written after {based_on}")
+            raise Conflict(f"the table has version {version}, this commit is based on {based_on}")
         nonce = secrets.token_hex(8)
         note_text = json.dumps({APPLICATION: {**note, BASED_ON: based_on, NONCE: nonce}})
         rows = self._nothing() if new.rows is None else new.rows

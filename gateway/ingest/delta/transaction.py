@@ -171,7 +171,7 @@ class DeltaWriter:
         if self._mark is not None and not self._commits.holds(self._mark):
             raise another_table(self._location)
         if version > based_on:
-            raise Conflict(f"the table has version {version}, written after {based_on}")
+            raise Conflict(f"the table has version {version}, this commit is based on {based_on}")
         transaction.readWholeTable()
         actions = self._nothing if new.rows is None else self._write_files(transaction, new.rows)
         written = [actions.apply(number) for number in range(actions.size())]

@@ -232,7 +232,7 @@ class Readings:
         before = self.covers
         self._look()
         if self.covers != before:
-            raise Conflict(f"readings go up to version {self.covers}, not {before}")
+            raise Conflict(f"another writer moved readings from version {before} to {self.covers}")
 
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None

@@ -107,15 +107,15 @@ def test_starts_of_a_used_board_count_beyond_their_16_bits() -> None:
 def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> None:
     samples = made([], [(0, "power-on"), (100, "power-on")], earlier=0xFFFE)
     samples.status(10, 0x3FFF, POWER_ON)
-    with pytest.raises(ImpossibleContentError, match=f"start {second} after start 16383"):
+    with pytest.raises(ImpossibleContentError, match=f"start {second} follows start 16383"):
         samples.status(110, second, POWER_ON)
 
 
 @pytest.mark.parametrize(
     ("second", "boot", "cause", "why"),
     [
-        (210, 1, EXTERNAL, "start 1 after start 1, but the board started 3 times"),
-        (210, 7, EXTERNAL, "start 7 after start 1"),
+        (210, 1, EXTERNAL, "start 1 follows start 1, but this run started the board 3 ×"),
+        (210, 7, EXTERNAL, "start 7 follows start 1"),
         (210, 3, POWER_ON, "reported cause 0, but the real one was external"),
         (310, 3, EXTERNAL, "reported cause 2, but the real one was power-on"),
         (20, 2, POWER_ON, "boot and cause were (1, 0), now (2, 0)"),

@@ -109,7 +109,7 @@ def test_duckdb_is_asked_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> No
     said = list(differences(table))
     assert {name for name, _ in asked} == {"device", "sequence", "value", "received", "ingested"}
     assert len(said) == len(asked)
-    assert "table where sequence is 1: DuckDB finds 0 rows, but 1 are in its files" in said
+    assert "in table, DuckDB finds 0 rows where sequence is 1, but the files have 1" in said
 
 
 OF_LOG = {name: one for name, one in catalogue().items() if one.symbol == "add_action"}
