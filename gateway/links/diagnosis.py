@@ -31,8 +31,7 @@ series.
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
-    " delay() or code that waits for a sensor. Other causes: a crash of the sketch, or a person who"
-    " presses the board's reset button"
+    " delay() or code that waits for a sensor. Other causes: a crash, or the reset button"
 )
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 

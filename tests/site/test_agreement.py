@@ -52,7 +52,7 @@ PROTOCOL = "protocol differs: {} speaks version {}, {} {}. Update Onceway at bar
 DIFFERENCES = {
     "members": Difference(
         ("[site.members] differs: only attic has den. " + SAME,) * 2,
-        "Write the same",
+        "Make [site] the same",
         edit=lambda text: text.replace("[site.members]\n", '[site.members]\nden = "d:1"\n'),
     ),
     "unlisted": Difference(
@@ -60,7 +60,7 @@ DIFFERENCES = {
             "[site.members] lacks gateways that try to join: cellar. Make [site.members] the same",
             "'cellar' is not in [site.members] of attic",
         ),
-        "Write the same",
+        "Make [site] the same",
         edit=without_cellar,
         names=("attic", "cellar"),
     ),
@@ -72,7 +72,7 @@ DIFFERENCES = {
             "[site] copies differs: attic has 2, barn 1. " + SAME,
             "[site] copies differs: barn has 1, attic 2. " + SAME,
         ),
-        "Write the same",
+        "Make [site] the same",
         silent=False,
         edit=lambda text: text.replace("[site]\n", "[site]\ncopies = 2\n"),
     ),

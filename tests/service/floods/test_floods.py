@@ -66,4 +66,4 @@ def _look_at_the_log(target: Site, flood: Flood) -> None:
     mine = [line for line in warnings if flood.says and flood.says in line]
     assert bool(mine) == bool(flood.says), warnings[:5]
     assert len(warnings) <= flood.lines, warnings[:5]
-    assert all(len(line) < 400 for line in warnings)
+    assert all(len(line) < 400 for line in warnings), max(warnings, key=len)
