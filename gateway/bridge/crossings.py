@@ -1,8 +1,8 @@
 """Retained messages that cross a bridge while it is connected.
 
 In: messages that one connection sends and receives (`exchange.py`). Out: notes in the agreements
-(`agreement.py`), topics to note as in doubt before their messages cross, and collisions
-(`collisions.py`).
+(`agreement.py`), collisions (`collisions.py`), and topics. Each topic must be noted as in doubt
+before its message crosses.
 """
 
 from __future__ import annotations

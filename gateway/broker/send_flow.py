@@ -442,8 +442,8 @@ class SendFlow:
             self.leave_to_store()
 
     def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
-        """Put messages from this number on back into the queue, because they were not sent.
-        deliveries: all deliveries that counted as in flight, in order.
+        """Return the messages with this number or a higher one to the queue, because they were not
+        sent. deliveries: all deliveries that counted as in flight, in order.
         """
         for delivery in reversed(dict.fromkeys(deliveries)):
             if delivery.first + delivery.sent > number:

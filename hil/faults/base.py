@@ -215,9 +215,9 @@ class Kind(BaseModel, ABC):
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
-        """Order the fault in advance, before any board samples. Return True if the receiver of the
-        order causes the fault at its place; `inject` then waits for this. Return False if the
-        injector must wait for the place before it calls `inject`.
+        """Order the fault before the first sample of any board. Return True if the receiver of the
+        order causes the fault at the fault's place; `inject` then waits for this. Return False if
+        the injector must wait for the place before it calls `inject`.
         """
         return False
 

@@ -19,7 +19,7 @@ class Due:
         self._due: Counter[tuple[Kind, int]] = Counter()
 
     def ask(self, packet: Packet) -> None:
-        """Handle a packet to the end that owes the answers. It may make another answer due."""
+        """Handle a packet that the owing end receives. The packet may make another answer due."""
         match packet:
             case Publish() if packet.qos:
                 self._due[_ASKED_BY_PUBLISH[packet.qos], packet.id] += 1
@@ -27,7 +27,7 @@ class Due:
                 self._due[Kind.PUBCOMP, packet.id] += 1
 
     def answer(self, packet: Packet) -> bool:
-        """Handle a packet of the end that owes answers. Return False if an answer is not due."""
+        """Handle a packet that the owing end sends. Return False if it is an answer not due."""
         match packet:
             case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
                 due = packet.kind, packet.id

@@ -62,7 +62,7 @@ class Injector:
         return kind.aim(fault)
 
     async def arm(self) -> None:
-        """Give the orders that can be given in advance, before any board samples."""
+        """Give the orders that can be given before the first sample of any board."""
         for lane in self.lanes.values():
             for fault in lane:
                 kind = self._kind(fault)

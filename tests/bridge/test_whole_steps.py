@@ -1,7 +1,7 @@
-"""Some steps are done completely or not at all: those of a bridge with set-aside messages, and
-those of an administrator with a session. The test raises an exception at each call within a step,
-one call per run. Afterwards, the engine has stopped before its next commit, or each message is in
-exactly one place.
+"""Some steps are done completely or not at all: a bridge sets messages aside, puts them back or
+discards them; an administrator ends a session. For each call within a step, the test raises an
+exception at that call, in a run of its own. Afterwards, the store has the state before the step or
+the state after the step; if the engine has stopped, the store has the state before the step.
 """
 
 import asyncio
