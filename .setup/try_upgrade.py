@@ -128,8 +128,8 @@ class Visitors:
             subscriber.drop()
 
     async def load(self) -> None:
-        """Publish until the gateway refuses more. One subscriber is away, and another one stops in
-        the middle of QoS 2.
+        """Publish until the gateway refuses more. One subscriber is not connected, and another one
+        stops in the middle of a QoS 2 exchange.
         """
         self._half.halts = self._half_taker.halts = True
         refused = [publisher.refused for publisher in self._publishers]

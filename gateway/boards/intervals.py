@@ -111,7 +111,8 @@ class Gaps:
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
         """Record an interval, in seconds, that a command has set or the board reports. An interval
         that is longer than the learnt one counts at once. A shorter one counts only when gaps
-        confirm it, because the board may refuse it. confirmed: whether the board reports it.
+        confirm it, because a board may refuse a command. confirmed: whether the board itself has
+        reported the interval.
         """
         self.commanded, self.gaps_since_command, self.confirmed = interval, 0, confirmed
 

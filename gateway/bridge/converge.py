@@ -130,8 +130,8 @@ class Convergence:
         """Whether the messages by which a comparison makes both brokers equal are on their way."""
         self._careful = False
         """Whether every message is sent at QoS 1 or 2. This is so if the connection ended during
-        the last comparison, because only at QoS 1 or 2 can the bridge find the message that ends
-        it.
+        the last comparison. Only at QoS 1 or 2 can the bridge find out at which message the other
+        broker ends a connection.
         """
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -455,8 +455,8 @@ class Broker(Core):
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """Handle an order that the store could not carry out: end the order's session. Do nothing
-        and return False for a `Collect`: its session has ended already.
+        """Handle an order that the store could not carry out: end the order's session, and return
+        True. For a `Collect`, whose session has ended already, only return False.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):

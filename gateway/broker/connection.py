@@ -37,11 +37,11 @@ from gateway.system.usage import origin
 _SMALL = 4096
 """Number of bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Topic names with an alias may take `limits.memory_bytes` divided by this number."""
+"""All topic names with an alias may together take 1 / _NAMES of `limits.memory_bytes`."""
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Like `_NAMES`, for incomplete packets of clients without an accepted CONNECT."""
+"""Incomplete packets of all clients without an accepted CONNECT may take 1 / _NAMELESS of it."""
 
 
 class _Held:

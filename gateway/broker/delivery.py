@@ -162,7 +162,7 @@ class NeededRows:
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.reused: set[int] = set()
-        """Ids from `dead` that new messages in the open changes use again, with their rows."""
+        """Ids that were in `dead`, and that new messages of the open changes have taken over."""
         self._references = dict(references)
 
     @property

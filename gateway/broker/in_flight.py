@@ -66,9 +66,9 @@ class InFlight:
         return max(((last - identifier) % IDENTIFIERS + 1 for identifier in used), default=0)
 
     def suspend(self, committed: int) -> tuple[int | None, list[Delivery]]:
-        """Keep the messages in flight, to send them again on the next connection. Return two
-        things: the number of the first one that was not sent, because it waited for a commit, or
-        None; and the deliveries of all of them, in order. committed: the last commit on disk.
+        """Keep the messages that were sent, to send them again on the next connection. Return the
+        number of the first message that waited for a commit, and so was not sent (None: there is
+        none), and the deliveries of all messages in flight. committed: the last commit on disk.
         """
         flights = [
             (number_of(identifier, delivery.first), delivery)

@@ -40,10 +40,10 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""While the store is read, bounds may be exceeded by their value divided by this number."""
+"""While the store is read, a queue may exceed its bounds by 1 / _GRACE of them."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Shortening the longest queues frees `limits.memory_bytes` divided by this number."""
+"""After the longest queues were shortened, 1 / _SPARE of `limits.memory_bytes` is free."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
@@ -119,7 +119,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _forces(session: Session, qos: int) -> bool:
-    """Whether `queueing.full` holds at this QoS. If False, a full queue drops new messages."""
+    """Whether `queueing.full` applies at this QoS. If not, a full queue drops new messages."""
     return qos > 0 or (session.queueing.qos_0 and session.queueing.full == "drop the oldest")
 
 

@@ -193,7 +193,7 @@ class Router:
         self._copies = copies
         """Whether a session gets one copy for each of its matching filters."""
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
-        """Callbacks by first topic level: called with each run to a topic below it."""
+        """Callbacks by first topic level. Each gets every run whose topic is below that level."""
         self.watch: Callable[[str, Session | None], None] = lambda topic_filter, session: None
         """Callback for each changed filter, with the session if its subscription is new."""
         self._root = _Node()

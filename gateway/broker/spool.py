@@ -73,8 +73,8 @@ class Spool:
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:
-        """Restore the owners of rows after a restart. shares: id of a row, owner, and bytes of the
-        owner's rows in the same part (`PART`).
+        """Restore, after a restart, the bytes that each owner has in each part of the spool
+        (`PART`). shares: the id of any row of the part, the owner, and the owner's bytes there.
         """
         parts = {part.shares.number: part.shares for part in self._parts}
         for row, owner, size in shares:

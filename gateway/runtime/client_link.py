@@ -25,8 +25,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.output import MANY, Output
 
 _FEW = 4_096
-"""Number of unparsed bytes of a client up to which the gateway goes on reading, even if these bytes
-must wait because the client's output is full. A PINGREQ may be among them, and each stop of reading
+"""If a client's output is full, the gateway does not parse what this client sends. It still reads
+up to this number of bytes, for two reasons: a PINGREQ may be among them, and each stop of reading
 takes a system call.
 """
 _LOOK_S = 1.0

@@ -41,7 +41,7 @@ _BEHIND = 64
 @dataclass(slots=True)
 class News:
     """An event, before it is reduced to what a user may see. overview: None if the overview has not
-    changed. owners: names of boards, by the text of their problems.
+    changed. owners: name of a board, by the text of its problem.
     """
 
     now: int | None
@@ -116,8 +116,8 @@ class Subscriber:
         self._events.put_nowait(None)
 
     def _narrowed(self, news: News) -> bytes:
-        """Return the part of an event that this user may see. A board that was shown and may no
-        longer be seen is reported as removed.
+        """Return the part of an event that this user may see. A board that was shown, and
+        that the user may no longer see, is reported as removed.
         """
         rows = [row for row in map(self.sight.row, news.boards) if row is not None]
         names = {row["name"] for row in rows}

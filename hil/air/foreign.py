@@ -24,7 +24,7 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Numbers of replayed and of forged frames that a gateway gets after one of its own frames."""
+"""Number of frames replayed, or forged, for a gateway after a frame that the gateway has sent."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3

@@ -133,8 +133,8 @@ class Bench(BaseModel):
 
     @model_validator(mode="after")
     def _drawn(self) -> "Bench":
-        """Draw the faults of [nemesis], unless this bench has drawn faults already, and check the
-        number of tables of each kind.
+        """Draw the faults of [nemesis], unless this bench has drawn faults already. Number the
+        tables of each kind.
         """
         tables: list[Kind] = list(self.fault)
         if self.nemesis and not any(kind.drawn for kind in tables):

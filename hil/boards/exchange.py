@@ -48,9 +48,9 @@ class Delivery:
 
 @dataclass
 class Gateway:
-    """One gateway with one serial port. deliveries: in order of arrival; an identifier counts again
-    after its PUBREL. commands: payloads. After the board has subscribed, the gateway sends them at
-    QoS 2 on the board's topic, one after the other. obeyed: number of completed commands.
+    """One gateway with one serial port. deliveries: in order of arrival. After a PUBREL, its
+    identifier belongs to a new delivery. commands: payloads of commands. Once the board has
+    subscribed, it gets them at QoS 2, one after the other. obeyed: number of completed commands.
     """
 
     commands: Sequence[bytes] = ()

@@ -332,7 +332,7 @@ class SimulatedBoard:
         await self.command("brownout")
 
     async def hang(self) -> None:
-        """Stop the crystal until the next reset; the watchdog has its own oscillator."""
+        """Stop the crystal until the next reset. The watchdog, with its own oscillator, runs on."""
         await self.command("hang")
 
     async def stick(self, address: int, bits: int, value: int) -> None:

@@ -7,9 +7,9 @@ In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard 
 - `publication` before a message goes to paho;
 - `acknowledged` when the gateway has it (not at QoS 0);
 - `resent` when it is sent once more with DUP;
-- `again` when it is sent in another flow, because the gateway refused it or does not know its
-  PUBREL (0x92). After a lost PUBCOMP, that answer means that the gateway has the message; after a
-  refusal, that the gateway does not have it.
+- `again` when it is sent in another flow, because the gateway refused it, or answered its PUBREL
+  with 0x92 (identifier not found). After a lost PUBCOMP, 0x92 means that the gateway has the
+  message; after a refusal, that the gateway does not have it.
 
 If a connection attempt of paho (2.2.0) fails before one succeeds, paho publishes messages again
 that were already answered by PUBREC, instead of sending PUBREL: the second reset of the messages in

@@ -54,7 +54,7 @@ class DeviceByAir(SimulatedDevice):
         self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
         self._offered_by = bench.homes[name]
         self._turns = 0
-        """Number of publications, and of frames without a session, since the last WELCOME."""
+        """Publications plus frames without a session, since the last WELCOME."""
         self._wanted = air.turns
         super().__init__(name, folder, bench, children, history)
         self.has_turns = not air.turns

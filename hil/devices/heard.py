@@ -39,8 +39,8 @@ class Heard:
         self._released: set[int] = set()
         self._unanswered: dict[int, str] = {}  # open commands, by packet identifier
         self._at: int | None = None
-        """Time on the wire, in ns, of the event that is being handled; the rig may read the event
-        much later. None: the time at which the rig reads the event counts.
+        """Time on the wire, in ns, of the event that is being handled. The rig may read the event
+        much later. If this is None, the time of reading is used instead.
         """
 
     @property

@@ -172,8 +172,8 @@ class RealBoard(WiredDevice):
         return self._folder.board(self.name) / "identity.bin"
 
     def _keep_key(self) -> None:
-        """Write the board's identity page to a file, with the key from the registry, because a
-        running board's flash cannot be read.
+        """Write the board's identity page to a file. The key comes from the registry, because
+        the rig cannot read the memory of a running board.
         """
         with closing(sqlite3.connect(self._folder.registry)) as registry:
             row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()

@@ -109,7 +109,7 @@ class Boards(WiredDevice):
 
     @property
     def journalled(self) -> int:
-        """Return the number of publications that all boards with this name have produced."""
+        """Return the number of publications of all boards that have had this name."""
         return sum(len(watch.produced) for _, watch in self._boards)
 
 

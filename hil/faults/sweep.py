@@ -159,10 +159,10 @@ class BoardPowerCutAtEachWrite(BoardSweep):
 
 
 class GatewayKillAtEachStep(Kind):
-    """A kill at each step of the gateway in an exchange of a board or client. A step is just before
-    a write to the gateway's disk, to a line or to a connection, or just after a sync. Steps are
-    counted from a moment without an open exchange, and only those of this exchange. The boards and
-    clients of `on`, by default all, take turns from step to step.
+    """A kill at each step of the gateway in an exchange of a board or client. A step is the moment
+    before a write to the gateway's disk, a line or a connection, or after a sync. The count starts
+    while no exchange is open, and includes only steps of this exchange. The boards and clients of
+    `on`, by default all, take turns: each kill is in an exchange of the next one.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

@@ -98,7 +98,7 @@ def unstuff(stuffed: bytes) -> bytes:
 
 
 def begin_of_body(begin: bytes) -> bytes:
-    """Return the beginning of a frame's body. begin: the bytes of an incomplete frame."""
+    """Decode the beginning of a frame's body. begin: the encoded bytes that have arrived so far."""
     groups = []
     at = 0
     while at < len(begin):

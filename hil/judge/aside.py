@@ -49,9 +49,9 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield an item for each payload that has landed, but is not in the table, although another
-    landed payload of the same key is. The item: the key, the landed row, and one of the rows of
-    this key in the table.
+    """Find payloads that have landed and are not in the table, where the table has another landed
+    payload of the same key. Yield for each such payload: the key, the row that has landed, and a
+    row of the key in the table.
     """
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}

@@ -164,8 +164,8 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
 def hasty(
     ways: Iterable[Mapping[str, list[Sighting]]], most: int, age_s: float, clocks: Clocks
 ) -> list[str]:
-    """Return a sentence for each batch that was cut too early: a batch with fewer than `most` rows
-    in which no row has waited for `age_s` seconds.
+    """Return a sentence for each batch that was cut too early: with fewer than `most` rows, with
+    payloads of less than FULL_BYTES, and before a row had waited for `age_s` seconds.
     """
     batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for way in ways:

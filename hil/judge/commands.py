@@ -24,8 +24,8 @@ _MS = HZ // 1000
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The samples of a board between two commands or starts. interval: in ms. samples: pairs of
-    board time and number of conversions so far.
+    """The samples of a board between two commands or starts. interval: in ms. samples: board
+    time of each sample, and the number of conversions up to then.
     """
 
     interval: int

@@ -417,8 +417,8 @@ class Seen:
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def holds(self, hop: str, key: Key) -> bool:
-        """Return whether a missing row proves nothing: the hop still has to deliver the
-        publication, or the rig did not read all rows at the hop of the claim.
+        """Return whether a row may still be missing without a fault. This is so if the hop still
+        has to deliver the publication, or if the rig did not read all rows at the claim's hop.
         """
         return self.claim not in self.complete or (hop, key) in self.waiting
 

@@ -1,7 +1,7 @@
 """Compares the starts of simulated boards, as their simulators saw them, with the starts that the
-boards report. In: a history. Out: a sentence for each HELLO with another boot number than the
-status of the same start, or with an incarnation that the board never had. hil/devices/samples.py
-judges the status messages.
+boards report. In: a history. Out: sentences about wrong HELLOs. In a HELLO, the boot number differs
+from the one in the status message of the same start, or the board never had the incarnation.
+hil/devices/samples.py judges the status messages.
 """
 
 from bisect import bisect_right

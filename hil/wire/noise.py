@@ -29,7 +29,7 @@ class Noise:
         self._next = self._gap()
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[bytes, list[Harm]]:
-        """Return the bytes that arrive for `data`, and the harms in order. Time does not matter."""
+        """Return the bytes that arrive for `data`, and the harms in order. `now` has no effect."""
         out = bytearray()
         harms: list[Harm] = []
         done = 0

@@ -187,8 +187,8 @@ class Wire:
             self._obey({**self._placed.pop(0), "publication": self._publications}, now)
 
     def tapped(self, event: dict[str, Any]) -> None:
-        """Pass on an event of the tap. Tell by the identifier whether a publication is new: a
-        starting board sends all publications that it holds with DUP.
+        """Pass on an event of the tap, and count new publications. Their identifiers show whether
+        they are new. DUP does not: a starting board sets it in all publications that it holds.
         """
         if (event["event"], event.get("direction")) == ("publish", "up") and event["id"]:
             ahead = (event["id"] - self._newest) % 0x10000 if self._newest is not None else 1

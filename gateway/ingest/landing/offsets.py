@@ -100,8 +100,9 @@ class Feeds:
 
     wait: whether a damaged batch holds its feed; if so, each batch is checked before the offset
     advances. ingested: progress of the table; batches up to it are not read again, whatever offset
-    is requested. trust: trusted gateways; if None, all gateways are trusted. settle: seconds after
-    its file time for which a damaged batch counts as an unfinished copy, and holds its feed.
+    is requested. trust: trusted gateways; if None, all gateways are trusted. settle: for
+    this many seconds after its file time, a damaged batch counts as an unfinished copy, and holds
+    its feed.
     """
 
     def __init__(
@@ -269,8 +270,8 @@ class Feeds:
             return 0
 
     def _from(self, start: Offset, names: Iterable[str]) -> Offset:
-        """Return the number after which each feed continues. The first call skips batches that were
-        deleted on purpose.
+        """Return for each feed the number of the batch after which reading continues. The first
+        call also goes past batches that were deleted on purpose.
         """
         offset = dict.fromkeys(names, 0) | start
         if not self._looked_for_cleaned:

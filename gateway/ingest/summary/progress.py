@@ -24,7 +24,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class DerivedTable:
-    """A table that is made from `publications`. publications: that table; its lease is held while
+    """A table that is computed from `publications`. The lease of `publications` is held while
     `table` is written.
     """
 

@@ -2,7 +2,7 @@
 late, are missing, or arrived again.
 
 In: changes of `publications`, and its ranges of sequences. Out: a row per device, incarnation and
-day. A missing sequence counts on the day when the next one was received.
+day. A missing sequence counts on the day when the next higher sequence in the table was received.
 """
 
 import pyarrow as pa

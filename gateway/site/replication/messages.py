@@ -21,7 +21,7 @@ from gateway.site.strict import parse
 FIRST = 0xA0
 """Lowest first byte of a frame of this module. Frames of other kinds have other first bytes."""
 PIECE_BYTES = 256 * 1024
-"""Size in bytes from which on a frame takes no further row. A single long row may exceed it."""
+"""Largest size of a frame's rows, in bytes, unless a single row is longer."""
 MOST_ID = 1 << 40
 """Upper bound of the ids of spool rows, exclusive."""
 MOST_ROWS = 4096

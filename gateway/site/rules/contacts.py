@@ -26,7 +26,7 @@ class Statistics:
     superseded: int = 0
     """Number of CONNECTs whose client connected again before the session lookup had ended."""
     released: int = 0
-    """Number of packet identifiers that another member had, and released at our request."""
+    """Number of packet identifiers that other members have released at this member's request."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of session lookups in which a member was silent, by member."""
 

@@ -265,10 +265,10 @@ class Ending:
             self._confirmed.popitem(last=False)
 
     def above(self, client: str) -> int:
-        """Return the lowest epoch for a new record of this client: one more than the epoch of the
-        other member's record that last replaced the record here, or 1 if none did. The other
-        member may restart without knowing that the record here has ended. So a record that is made
-        here in the meantime must have the higher epoch.
+        """Return the lowest epoch for a new record of this client. If another member's record has
+        replaced the record here, this is one more than the epoch of that member's record; else 1.
+        That member may restart and not know that the record here has ended. Therefore a new record
+        here needs the higher epoch.
         """
         return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 

@@ -15,8 +15,8 @@ WINDOW_S = 0.03
 FULL = 4096
 """Number of queries at which a merge window ends early, and its queries are sent."""
 _UNANSWERED = 256
-"""Largest number of unanswered calls (Ask frames) that are remembered for each member. The askers
-of older calls have given up.
+"""Largest number of unanswered calls (Ask frames) that are remembered for each member. Older calls
+are forgotten, because their askers have given up.
 """
 
 

@@ -48,9 +48,9 @@ HAND_OVER_S = 45.0
 ends earlier. `TimeoutStopSec` of the gateway's unit is longer.
 """
 CROWD, MOST_CROWDS = 64, 16
-"""CROWD: smallest number of clients that are disconnected at the same time. MOST_CROWDS: largest
-number of such groups; with many clients, the groups are larger. The clients come in groups because
-every gateway has to answer the lookups of all clients of a group within a second.
+"""A stopping gateway disconnects its clients in groups, because the other gateways have to answer
+the lookups of a whole group within a second. CROWD: clients in a group. MOST_CROWDS: with more
+clients than CROWD x MOST_CROWDS, the groups become larger, and their number hardly grows.
 """
 CROWD_S = 0.25
 """Seconds without a session move after which the next group is disconnected, even if some sessions
