@@ -50,7 +50,7 @@ LEAST_S = 30.0
 SLOW_S = 30.0
 """Extra seconds, because checks run once a second and commands are slow on a busy machine."""
 BEATS = 3
-"""Number of heartbeat intervals after the gateway's stop. A heartbeat in this time is an error."""
+"""Seconds after the gateway's stop in which no heartbeat may arrive: three heartbeat intervals."""
 SPEAK = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
@@ -75,8 +75,8 @@ PRIVATE = (
     "device pause roof-1 3d",
     "registry export /tmp/backup",
 )
-"""Commands that need rights. Without rights, those of an earlier version wrote to a registry that
-no gateway reads.
+"""Commands that need rights. In an earlier version they also ran for an account without rights, and
+then wrote to a registry that no gateway reads.
 """
 NOT_ALLOWED = 6
 

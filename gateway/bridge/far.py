@@ -64,7 +64,7 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    on_packets: callback with the packets of one read, after `listen`. lost: called once if the
+    on_packets: called with the packets of each read, once `listen` was called. lost: called once if the
     connection ends without a call of `close`. Its arguments are the reason, and whether the last
     packets that were sent may have made the other broker end the connection. drained: called when
     the transport accepts bytes again. packet_bytes: bytes of the largest packet accepted.
@@ -100,7 +100,7 @@ class FarConnection(asyncio.Protocol):
         self._asked: asyncio.Future[Packet] | None = None
         """Future of the answer that `ask` waits for."""
         self._early: list[Packet] | None = []
-        """Packets that arrived before `listen`."""
+        """Packets that arrived before `listen` was called; None afterwards."""
         self._pings: deque[asyncio.Future[None] | None] = deque()
         """PINGREQs without an answer, each with the future that waits for it, the oldest first."""
         self._closed = False

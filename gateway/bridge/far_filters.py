@@ -66,8 +66,8 @@ class FarFilters:
         return [*((False, item) for item in unwanted), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: Request) -> bool:
-        """Whether the bridge has given up a request until its next start: TIMES times, the other
-        broker closed the connection at this request. Log the first such answer.
+        """Whether the bridge has given up a request until its next start, because the other broker
+        closed the connection at this request TIMES times. Log it when a subscription is given up.
         """
         if self._suspects.guilty(request):
             self._suspects.forget_guilty(request)

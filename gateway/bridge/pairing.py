@@ -1,4 +1,4 @@
-"""The pair of sessions of a bridge, one at each broker: the file DATA/bridges/NAME.json.
+"""The file DATA/bridges/NAME.json with the pair of sessions of a bridge, one at each broker.
 
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
 replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are

@@ -40,7 +40,7 @@ _PUBACK, _PUBREC, _PUBREL = 0x40, 0x50, 0x62
 _FIRST_BYTES = {Puback: _PUBACK, Pubrec: _PUBREC, Pubrel: _PUBREL, Pubcomp: 0x70}
 
 _MOST_WAITING = 65_536
-"""Largest number of bytes that may wait until CONNECT is answered."""
+"""Largest number of bytes that may arrive after CONNECT, until CONNECT is answered."""
 
 
 def receive(connection: Connection, data: bytes) -> None:

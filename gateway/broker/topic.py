@@ -156,7 +156,7 @@ class _Place(Generic[T]):
 
 
 class TopicIndex(Generic[T]):
-    """An index of topics whose routes are known, to find the topics that a filter may match."""
+    """An index of the topics whose routes are known. Finds the topics that a filter may match."""
 
     def __init__(self) -> None:
         self._root: _Place[T] = _Place()

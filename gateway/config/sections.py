@@ -452,8 +452,8 @@ class NotifySection(Section):
     """The certificate authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds that a problem must last before it is reported. Its end is reported when the problem
-    has been over for as long. This second wait becomes four times as long each time the problem
-    returns within an hour of the last report of its end, up to an hour.
+    has been over for equally long. If the problem returns within an hour of that report, the wait
+    before the next report of its end becomes four times as long, up to an hour.
     """
     quiet: list[Window] = []
     """Times of day without messages ("22:00-06:00", local time). A problem that still lasts at the
@@ -500,8 +500,8 @@ class LogSection(Section):
 
 
 class AccessSection(Section):
-    """Rules for connecting, and for client identifiers. Names in the device registry are reserved
-    for boards, and for users of the same name.
+    """Rules for connecting, and for client identifiers. A client identifier that is a name in the
+    device registry is reserved for this board, and for a user of this name.
     """
 
     users: FilePath | None = None

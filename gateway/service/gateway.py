@@ -81,8 +81,8 @@ class BrokenState(OncewayError):
 
 
 class Gateway:
-    """A gateway of one configuration. Use: `await run()`. read: loads the present configuration,
-    for `reload`.
+    """A gateway, from its start to its stop (`run`). read: returns the configuration as it is in
+    the file now, for `reload`.
     """
 
     def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:

@@ -24,7 +24,7 @@ FILE_S = 60.0
 FORGET_S = 3600.0
 """Seconds for which an internal error in the background is shown as a problem."""
 LOOP_S = 60.0
-"""Longest time in seconds between two rounds of a loop that has a round each second."""
+"""Longest time in seconds that may pass between two rounds of a loop. Normally a second passes."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 

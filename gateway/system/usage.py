@@ -25,7 +25,7 @@ rate allows in this many seconds, at least one. So a burst may be larger by one 
 
 
 _RESERVE = 5
-"""A bound divided by this number is the reserve. Each origin may use at most the rest."""
+"""1 / _RESERVE of a bound is the reserve. A single origin may use at most the rest."""
 
 
 _NETWORK = 64

@@ -22,7 +22,7 @@ LATE_S = 3600.0
 """Seconds that a reading may wait for the uplink before the delay is reported as a problem."""
 DAY_S = 86_400
 _PAYLOAD = 60
-"""Assumed bytes of topic and payload of a reading while the spool is empty."""
+"""While the spool is empty, a reading is assumed to have this many bytes of topic and payload."""
 
 _TODO = {
     "store": "Look at the disk: sudo onceway doctor",

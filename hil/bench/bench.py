@@ -395,7 +395,7 @@ class Bench(BaseModel):
 
     @property
     def copies(self) -> int:
-        """Return the number of gateways whose disks hold an acknowledged publication."""
+        """Return on how many gateways' disks an acknowledged publication must be."""
         return 2 if self.config.get("site", {}).get("copies") == 2 else 1
 
     @property

@@ -22,7 +22,7 @@ OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. It counts as happened when each harm was seen."""
+    """A fault of every line for the whole run. It has happened once each of its harms was seen."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"

@@ -35,7 +35,7 @@ class MachineFault(Kind):
     looked: ClassVar[bool] = True
     switch: ClassVar[str]
     met: ClassVar[str]
-    """Name of the machine's counter of how often the program has met the fault."""
+    """Name of a counter in the machine: how often the program has met the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
     """Duration in seconds. The fault begins at its place in the plan."""
 

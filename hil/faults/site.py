@@ -90,8 +90,8 @@ class BoardRoams(SiteFault):
 
 
 class BetweenGateways(SiteFault):
-    """A fault of the links between one gateway and the others. Its beginning and its end are counts
-    of publications committed at all gateways.
+    """A fault of the links between one gateway and the others. The fault begins and ends when all
+    gateways together have committed certain numbers of publications.
     """
 
     lane: ClassVar[str] = "between gateways"

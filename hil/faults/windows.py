@@ -1,7 +1,7 @@
-"""Windows: the times between two steps of a program in which the rig kills it. In: a window's name
-and the machine under the program (preload.c). Out: a program that is stopped in this window. A kill
-at a counted commit always hits the same moment, just after the commit. A kill in a window hits the
-time in which a line of code decides whether a promise holds.
+"""Windows. A window is the time between two steps of a program; there the rig kills the program.
+In: a window's name and the machine under the program (preload.c). Out: a program that is stopped in
+this window. A kill at a counted commit always hits the moment just after the commit. A kill in a
+window hits the time in which a line of code decides whether a promise holds.
 """
 
 import asyncio

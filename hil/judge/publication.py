@@ -63,9 +63,9 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. hop: the first hop with the mistake. If the outcome is unknown, the hop that
-    still has to deliver the publication; if it is ok, None. way: sightings at each hop. why: the
-    mistake in words, if more is known than the outcome; otherwise empty.
+    """A publication. hop: None if the outcome is ok. If the outcome is unknown, the hop that still
+    has to deliver the publication. Otherwise, the first hop with the mistake. way: sightings at
+    each hop. why: the mistake in words, if more is known than the outcome; otherwise empty.
     """
 
     key: Key

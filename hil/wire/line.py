@@ -159,7 +159,7 @@ class Line:
         return [{"event": "struck", **named, **place, **found}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
-        """Add bytes to those in flight, after all earlier ones."""
+        """Put bytes in flight. They arrive at `arrives`, but not before any earlier bytes."""
         if data:
             self._flight.append(
                 (max(arrives, self._flight[-1][0] if self._flight else arrives), data)

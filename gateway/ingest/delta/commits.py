@@ -181,7 +181,7 @@ def mark_of(commit: Commit) -> str:
 def stored(log: CommitLog, application: str, head: int) -> Progress | None:
     """Return the newest progress that a commit up to `head` stores under an application id. After a
     RESTORE, the commits of the restored version count. None if there is no such progress, or if the
-    table was replaced after it was stored.
+    table was replaced after the progress was stored.
 
     Raises HistoryGone if the last LOOK_BACK commits are not enough to decide, for example because
     older commits were deleted from the log.

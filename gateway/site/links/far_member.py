@@ -12,8 +12,8 @@ from gateway.site.links.seldom import QUIET_S
 from gateway.system.logs import printable
 
 _UNLISTED_S = 90.0
-"""Seconds after its last attempt to join for which a gateway is shown that is not in
-[site.members]. Such a gateway tries at least once a minute.
+"""A gateway that is not in [site.members] is shown for this many seconds after its last attempt to
+join. Such a gateway tries at least once a minute.
 """
 
 

@@ -2,7 +2,7 @@
 
 While there is no exchange between this gateway and another one, the other gateway queues its
 messages for clients of this gateway. When the exchange begins, these messages must not go to a
-subscription that was made meanwhile, because they may be older than it.
+subscription that was made in between, because the messages may be older than the subscription.
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions whose new
 filters do not apply to such messages, and ASK notices. The answer CUT comes after all messages that
@@ -25,8 +25,8 @@ from gateway.site.moving.session_moves import moves_of, note
 
 
 class Behind:
-    """Keeps track of the other gateways that may still forward messages from before new
-    subscriptions here.
+    """The other gateways that may still forward messages that are older than new subscriptions
+    here.
     """
 
     def __init__(self, core: Core) -> None:

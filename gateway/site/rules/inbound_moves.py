@@ -60,8 +60,8 @@ class InboundMoves:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Memory in bytes for each session of several parts that has not arrived completely, by
-        client. The next part is included.
+        """Bytes of memory for each session of which some parts, but not all, have arrived; by
+        client. The bytes of the next part are included.
         """
         self._later: OrderedDict[str, None] = OrderedDict()
         """Clients with a further part of their session to come, for which memory has no room yet.
