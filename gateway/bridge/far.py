@@ -64,10 +64,10 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    on_packets: called with the packets of each read, once `listen` was called. lost: called once if the
-    connection ends without a call of `close`. Its arguments are the reason, and whether the last
-    packets that were sent may have made the other broker end the connection. drained: called when
-    the transport accepts bytes again. packet_bytes: bytes of the largest packet accepted.
+    on_packets: called with the packets of each read, once `listen` was called. lost: called once if
+    the connection ends without a call of `close`. Its arguments are the reason, and whether the
+    last packets that were sent may have made the other broker end the connection. drained: called
+    when the transport accepts bytes again. packet_bytes: bytes of the largest packet accepted.
     """
 
     high_water = 256 * 1024

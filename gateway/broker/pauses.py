@@ -44,7 +44,7 @@ class Record:
         """The topic of the last refused publication."""
 
     def over(self, now: float) -> float:
-        """Return the time until which a client that reconnects now must wait."""
+        """Return the end of the pause for a client that reconnects now. See AWAY_S."""
         if now >= self.until:
             return self.until
         away = now - (self.until - self.seconds)

@@ -16,8 +16,8 @@ from gateway.broker.store_rows import SpoolRow
 from gateway.system.usage import Account, Notes, Origin, Shares, within
 
 ROW_OVERHEAD = 64
-"""Overhead of a row in addition to topic and payload, in bytes, so that many small rows do not
-exceed the bound on disk space."""
+"""Bytes that are counted for a row in addition to topic and payload. Without these bytes, many
+small rows could exceed the bound on disk space."""
 
 PART = 512
 """Number of rows whose sizes are added up as one part. Landed rows are subtracted by whole parts,

@@ -582,11 +582,11 @@ class QuotaSection(Section):
 
 class AclSection(Section):
     """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
-    sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
-    client identifier. Boards are not users: if no section names boards, they may do everything.
-    While access.identifiers is "any", several users can take the same client identifier. Then only
-    a client whose identifier is the user name, alone or followed by a colon and more text, may read
-    by a rule with `%c`.
+    sections only deny, it may do what none of them denies. `%u` and `%c` stand for the user name
+    and the client identifier. Boards are not users: if no section names boards, they may do
+    everything. While access.identifiers is "any", several users can take the same client
+    identifier. Then only a client whose identifier is the user name, alone or followed by a colon
+    and more text, may read by a rule with `%c`.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]

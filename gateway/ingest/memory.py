@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 MEGABYTE = 1024 * 1024
 ENOUGH = 4096 * MEGABYTE
-"""If at least this much memory is available, in bytes, a micro-batch may have ROWS rows."""
+"""Smallest available memory, in bytes, with which a micro-batch may have ROWS rows."""
 
 HEAP, LEAST_HEAP = 2048, 512
 """Bounds of the driver's heap, in MB. With less than LEAST_HEAP, Spark does not work."""

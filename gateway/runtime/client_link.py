@@ -144,8 +144,8 @@ class ClientLink:
         """Unsent bytes of the transport at the last check; 0 if they are not more than MANY."""
         self._waiting: deque[memoryview] = deque()
         """Output that the transport does not have yet: large payloads, and all output after them.
-        `feed` passes this output on in parts, as the transport can send them. So little is
-        encrypted or framed in advance, and receivers share one copy of each payload.
+        `feed` passes this output on in parts, as the transport can send them. Thus only a small
+        part is encrypted or framed in advance, and receivers share one copy of each payload.
         """
         self.waiting = 0
         """Number of bytes in `_waiting`."""

@@ -137,8 +137,8 @@ class Copies:
         forgotten: Sequence[int],
     ) -> None:
         """Write one transaction. lines: new or changed lines. rows: number of the line and cells of
-        each row. drops: by number of the line, the id below which all its rows are deleted.
-        forgotten: numbers of lines to delete.
+        each row. drops: by number of a line, an id; the line's rows with lower ids are
+        deleted. forgotten: numbers of lines to delete.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:

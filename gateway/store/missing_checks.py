@@ -1,5 +1,5 @@
-"""Checks for rows that have none, because an older version wrote them: messages, and rows of the
-tables in `row_checks.COLUMNS`. A start adds the checks.
+"""Adds checks, at a start, to rows that an older version wrote without a check: messages, and rows
+of the tables in `row_checks.COLUMNS`.
 
 In: an open store without damaged rows, inside a transaction. Out: each such row has its check.
 """

@@ -45,10 +45,10 @@ BACKUP: Part = "backup"
 """The part for backups at the landing place."""
 
 CLIENTS: Part = "clients"
-"""The part for clients that fight for one identifier: a restart of the gateway does not help."""
+"""The part for clients that fight for one identifier. Restarting the gateway does not help."""
 
 CLOCK: Part = "clock"
-"""The part for a clock that is not believed: a restart of the gateway does not help."""
+"""The part for a clock that is not believed. Restarting the gateway does not help."""
 
 MOST_NAMED = 10
 """Largest number of client identifiers that the problems of the part `clients` name."""
@@ -164,8 +164,8 @@ def _spool(source: Source) -> list[Problem]:
 
 
 def _publishers(source: Source) -> list[Problem]:
-    """Return a problem with the number of publishers that are paused after a refused publication,
-    by the bound that they reached.
+    """Return a problem if publishers are paused after a refused publication. The problem says how
+    many there are, and how many of them reached which bound.
     """
     broker = source.broker
     found = broker.pauses.waiting(broker.now)

@@ -20,7 +20,7 @@ class Strikes:
         """A place minus this number is a count of the present board's own conversions."""
         self._events: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
-        """Places and commands, by name, of faults that have not happened yet."""
+        """Place and command of each fault that has not happened yet, by the fault's name."""
         self._delays: dict[str, str] = {}
         """Late faults: their place had passed when the new board started. The value is the fault
         that had stopped the previous board.

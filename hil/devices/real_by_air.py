@@ -78,10 +78,10 @@ class RealBoardByAir(RealBoard):
         await asyncio.to_thread(self._keep_key)
 
     async def connect(self) -> None:
-        """Do nothing: the air needs no connection."""
+        """Do nothing: a radio board has no line to connect."""
 
     async def disconnect(self) -> None:
-        """Do nothing: the board stays in the air."""
+        """Do nothing: a radio board has no line to disconnect."""
 
     async def follow_wire(self) -> None:
         """Do nothing: there is no wire."""

@@ -1,5 +1,5 @@
 """Faults of a sensor: a broken wire, a short circuit, a sensor of another kind, two sensors on one
-bus. In: a board with the example for its sensor; the rig has drawn the sensor's true values. Out:
+bus. In: a board with its sensor's example sketch; the rig has drawn the sensor's true values. Out:
 whether the board reports the fault, sends no value meanwhile, and has values again afterwards.
 """
 

@@ -310,7 +310,7 @@ def starts_without_time_of_day(bench: Mapping[str, Any]) -> bool:
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """If all times are wrong in one direction, return this direction, and by how much; else None.
+    """Return the direction in which all times are wrong, and by how much; None if there is none.
     off: the smallest and largest possible lateness of each time, in ns.
     """
     if len(off) < SOME:

@@ -30,7 +30,7 @@ TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-jour
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
 MOST_ALIKE = 2
-"""Largest number of files of a kind at the centre, except GROWING_FILES."""
+"""Largest number of files of one kind at the centre. GROWING_FILES have other limits."""
 CENTRE_CUT = "power cut of the centre"
 """Name of a kind of fault. For each such fault, the ingest may set one checkpoint aside."""
 SET_ASIDE = "checkpoint.aside-"

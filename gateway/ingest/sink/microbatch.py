@@ -111,8 +111,8 @@ class MicroBatch:
         return sum(feed.arrived for feed in self.feeds.values())
 
     def doubles(self, drop: list[ChunkRange]) -> Counter[Key]:
-        """Return the number of duplicates by device and incarnation: the rows in `drop`, and
-        further rows with one key in a chunk. drop: ranges of rows that are not new.
+        """Return the number of duplicates by device and incarnation: the rows in `drop`, and in
+        each chunk all rows of a key except its first. drop: ranges of rows that are not new.
         """
         found = self._doubles.copy()
         for _, device, incarnation, first, last in drop:

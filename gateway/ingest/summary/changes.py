@@ -17,8 +17,8 @@ from gateway.ingest.sink.readings import EXPIRED
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of `publications` between two versions. new_rows, removed_rows: rows of
-    `publications`. If `whole` is true, `new_rows` has all rows, and the other table must be made
-    from them. commits: the commits that are still in the log.
+    `publications`. If `whole` is true, `new_rows` has all rows, and the derived table must be
+    computed again from them. commits: the commits that are still in the log.
     """
 
     new_rows: DataFrame

@@ -83,7 +83,7 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """Decides when to warn about a quantity with a limit. near: whether it is near the limit."""
+    """Decides when to warn that a quantity comes near its limit. near: whether it is near now."""
 
     def __init__(self) -> None:
         self.near = False
@@ -210,7 +210,7 @@ class LoraListener:
 
     def _look_at_limits(self, now: float) -> None:
         """Log a warning if the sent airtime comes near the legal limit, or if the received airtime
-        comes near the most that the channel carries.
+        comes near the largest airtime that a working channel can carry.
         """
         ledger = self._ledgers.ledger(self._band.name)
         if self._budget.comes_near(ledger.used(now) / ledger.limit):

@@ -99,7 +99,7 @@ class _Open(_Strict):
     secret: str
     expires: datetime
     address: str | None = None
-    """Address with which the gateway gets into the signed list of members."""
+    """Address of the invited gateway, for the signed list of members."""
 
 
 class _Spent(_Open):

@@ -70,7 +70,7 @@ class Contacts(dict[str, Contact]):
 
     @property
     def starting(self) -> float:
-        """Latest time up to which any other member may be starting (`Contact.expected`,
+        """Time after which no other member can still be starting (`Contact.expected`,
         `Contact.fresh`). Minus infinity if there are no other members.
         """
         times = (max(contact.expected, contact.fresh) for contact in self.values())
