@@ -226,8 +226,8 @@ class Bridge:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
 
     def _may_log(self, line: str) -> bool:
-        """Whether a line may be logged. While a connection breaks repeatedly, a line is logged once
-        per burst.
+        """Whether the log throttle allows a line. If the connection breaks again and again, the
+        same line is logged only once per burst.
         """
         return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 

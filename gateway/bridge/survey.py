@@ -39,8 +39,8 @@ from gateway.mqtt.reason import ReasonCode
 _ANSWER_S = 30.0
 """Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
-"""Seconds between the two empty round trips that end `_silent`. In an empty round trip, no message
-arrives.
+"""`_silent` ends after two round trips in a row without a message. This is the pause between the
+two, in seconds.
 """
 _OVERHEAD = 5
 """Bytes of a PUBLISH in addition to topic, payload and properties."""

@@ -24,7 +24,7 @@ Request = Literal["connect", "publish", "subscribe"]
 @dataclass(slots=True)
 class Statistics:
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """Number of PUBLISH packets received, by QoS. `sent` is the number of PUBLISH packets sent."""
+    """Number of received PUBLISH packets for QoS 0, 1 and 2. The same for `sent`."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0

@@ -1,7 +1,7 @@
 """MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
 
 In: an address to listen on, or sockets that systemd has opened. Out: a `Transport` for each
-connection, handed to `accept`. aiohttp starts one task for each connection, which reads. A second
+connection, handed to `accept`. For each connection, aiohttp starts a task that reads. A second
 task writes all queued bytes in one message.
 """
 

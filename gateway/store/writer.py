@@ -139,8 +139,8 @@ class Writer:
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Request the writer's regular work, such as a measurement of the free disk space, which
-        other programs use as well. Call this about every second.
+        """Request the writer's regular work. A part of this work is to measure the free disk space,
+        because other programs use the disk, too. Call this about every second.
         """
         self._orders.put(self._look_around)
 

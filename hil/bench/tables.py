@@ -133,7 +133,7 @@ class ClientTable(BaseModel):
     own, which follows the standard exactly. `strict` has up to in_flight messages in flight, and
     uses the `identifiers` packet identifiers from first_identifier on (after 65,535 comes 1).
     identity: whether the messages of a `strict` client have the user property `incarnation`.
-    Without it the gateway numbers them itself, and they are known by topic and text. hops: whether
+    Without it, the gateway numbers them, and the rig knows them by topic and text. hops: whether
     `strict` moves to the next gateway at once when it loses its connection. command: another
     program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
     """

@@ -27,9 +27,9 @@ _SECONDS_A_READING = 5
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The result of `measure`. readings: published at QoS 2 and complete. seconds: board time.
-    stack: largest number of bytes in use. wear: number of writes to the cell that was written most
-    often. eeprom_years: years until that cell has had 100,000 writes, at one reading per minute.
+    """The result of `measure`. readings: number of complete QoS 2 deliveries. seconds: board
+    time. stack: largest number of bytes in use. wear: number of writes to the most written EEPROM
+    cell. eeprom_years: years until this cell has had 100,000 writes, at one reading per minute.
     """
 
     readings: int

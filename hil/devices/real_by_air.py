@@ -87,7 +87,7 @@ class RealBoardByAir(RealBoard):
         """Do nothing: there is no wire."""
 
     async def stop_sampling(self) -> None:
-        """Order the board to stop sampling, then reset it: its next HELLO has the next sequence."""
+        """Order the board to stop sampling, then reset it to learn its next sequence from HELLO."""
         command = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, command)
         await wait_until(lambda: command in self._sent.obeyed)

@@ -61,7 +61,7 @@ class Strike(Kind):
 
 
 class BoardPowerCut(Strike):
-    """A power cut after N more EEPROM writes, half of the time in the middle of one."""
+    """A power cut at one of the next EEPROM writes: in its middle, or (as often) after it."""
 
     text: ClassVar[str] = "power cut"
     air: ClassVar[Literal["yes"]] = "yes"

@@ -62,7 +62,7 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Bursts of interference. A burst changes half of the bytes in it (Gilbert-Elliott)."""
+    """Bursts of interference. Each burst changes half of its bytes (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"

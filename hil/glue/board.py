@@ -1,7 +1,7 @@
 """A board with a sketch that samples and prints: `python -m hil.glue.board`. In: SIGUSR2, power on;
-SIGUSR1, a power cut. Out: a line `{"boot": 2, "n": 17, "v": 3.14}` per sample on a pseudo-terminal
-offered at `--port`, and before it the same line in the ledger, which is the truth. Lines printed
-without a reader are lost, as on a real board.
+SIGUSR1, a power cut. Out: for each sample, a line `{"boot": 2, "n": 17, "v": 3.14}`: first in the
+ledger, which is the truth, then on a pseudo-terminal at `--port`. Without a reader there, a line is
+lost, as on a real board.
 """
 
 import contextlib

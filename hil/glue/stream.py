@@ -1,6 +1,6 @@
-"""The usual first Spark job, with Structured Streaming's file source. spark-submit starts it. It
-imports no code of Onceway. In: a folder of files of JSON lines. Out: their lines in a Delta table,
-and a checkpoint with the files read.
+"""A Spark job as a beginner writes it, with Structured Streaming's file source. spark-submit starts
+it. It imports no code of Onceway. In: a folder of files of JSON lines. Out: the lines in a Delta
+table, and a checkpoint that records which files were read.
 """
 
 import sys

@@ -13,7 +13,7 @@ from hil.programs.air import MODEM
 
 
 def batch_count(bench: Bench) -> int | None:
-    """Return the largest number of rows of a batch; None for a value that the gateway refuses."""
+    """Return the largest number of rows of a batch; None if the bench has an invalid value."""
     count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
 

@@ -1,6 +1,6 @@
-"""Changes of `publications` after the last update of another table.
+"""Changes of `publications` since a derived table was last brought up to date.
 
-In: the other table's progress, and the log of `publications`. Out: added rows, removed rows, and
+In: the derived table's progress, and the log of `publications`. Out: added rows, removed rows, and
 the commits in between.
 """
 

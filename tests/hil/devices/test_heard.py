@@ -149,8 +149,8 @@ def test_sequences_are_wider_than_packet_identifiers(board: Board) -> None:
 def test_payload_that_is_no_senml_may_be_put_in_other_words_by_a_sketch(
     tmp_path: Path, own: bool
 ) -> None:
-    """A user's sketch may publish a reading again with another payload, for example with a time
-    that the board has learned since. Without `own`, the rig records a contradiction.
+    """A user's sketch may publish a reading again with another payload: the board may have learned
+    the time in between. Without `own`, the rig records a contradiction.
     """
     history = History(tmp_path / "history.jsonl")
     sent = Heard("sketch-1", history, own=own)
