@@ -120,8 +120,8 @@ class Users:
             ) from None
 
     def add(self, name: str, password: str) -> None:
-        """Add a user, or change its password, and write the file. Raises UsersError if the name is
-        not valid, the password is empty, or the file cannot be written.
+        """Add a user, or change a user's password, and write the file. Raises UsersError if the
+        name is not valid, the password is empty, or the file cannot be written.
         """
         if (
             not name

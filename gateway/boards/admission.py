@@ -339,8 +339,8 @@ class DeviceAccess(ByAcl):
 
 def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int | None) -> None:
     """Record a publication of a registered board. A reading goes into the history and into the
-    facts by which the board is judged. Of a status, only the interval is recorded; of a message on
-    `logs/…`, nothing. utc: µs since 1970, or None if the time is unknown.
+    facts by which the board is judged. Of a status, only the interval is recorded. Publications
+    below `logs` are ignored. utc: µs since 1970, or None if the time is unknown.
     """
     if topic.endswith("/status"):
         interval = (registry.boards.status(device) or {}).get("interval")

@@ -49,7 +49,7 @@ class Gaps:
     gaps. 0: no reading is due.
     """
     gaps_since_command: int = 0
-    """Number of gaps since the last command."""
+    """Number of gaps since `commanded` was set."""
     confirmed: bool = True
     """Whether the board itself has reported the interval in `commanded`. If not, the command may
     still be on its way.

@@ -86,8 +86,8 @@ class Suspects:
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
-        """Whether TIMES closes of the connection count against a key. Then its packet must not be
-        sent again.
+        """Whether TIMES closes of the connection count against a key. If so, the key's packet must
+        not be sent again.
         """
         return self._closes.get(key, 0) >= TIMES
 

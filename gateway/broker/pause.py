@@ -20,7 +20,7 @@ EACH_BYTES = 65_536
 gateway does not read from the connection until the pause is over.
 """
 PART = 8
-"""Postponed publications may take `limits.memory_bytes` divided by this number."""
+"""All postponed publications together may take 1 / PART of `limits.memory_bytes`."""
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 _LOOK_S = 1.0

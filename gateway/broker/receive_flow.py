@@ -39,7 +39,7 @@ from gateway.mqtt.wire import pack_u16
 _FEW = 128
 """Largest number of identifiers that the store gets as a list. If there are more, it gets bits."""
 _PART = 8
-"""The identifiers of all sessions may take `limits.memory_bytes` divided by this number."""
+"""The identifiers of all sessions may take 1 / _PART of `limits.memory_bytes`."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
 """Number of identifiers that each session may have, even if no memory for more is left."""

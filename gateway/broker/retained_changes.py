@@ -25,7 +25,7 @@ BEFORE = 1
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16
-"""Deletions may take `limits.retained_bytes` divided by this number."""
+"""Deletions may take 1 / DELETIONS_SHARE of `limits.retained_bytes`."""
 
 
 def next_version(core: Core, topic: str) -> int:

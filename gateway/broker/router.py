@@ -79,7 +79,7 @@ def _keeps(session: Session) -> bool:
 
 
 _NAMES = 4
-"""Known topic names may take `limits.memory_bytes` divided by this number."""
+"""Known topic names may take 1 / _NAMES of `limits.memory_bytes`."""
 _TOPIC_BYTES, _COPIES = 2300, 7
 """Memory that a known name takes, in bytes: `_TOPIC_BYTES` + `_COPIES` * length of the name."""
 _KNOWN_ROUTES = 1_000_000

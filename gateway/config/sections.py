@@ -501,7 +501,7 @@ class LogSection(Section):
 
 class AccessSection(Section):
     """Rules for connecting, and for client identifiers. A client identifier that is a name in the
-    device registry is reserved for this board, and for a user of this name.
+    device registry is reserved for this board, and for the user with the same name.
     """
 
     users: FilePath | None = None

@@ -42,7 +42,7 @@ _MOST_PACED = 1_000_000
 whose user exceeds the quota.
 """
 _PART_PACED = 4
-"""Postponed input may fill `memory_bytes` divided by this number. The rest is for clients within
+"""Postponed input may take 1 / _PART_PACED of `limits.memory_bytes`. The rest is for clients within
 their quota.
 """
 _SOON_S = 0.01

@@ -1,5 +1,5 @@
-"""Messages that wait for boards, and that a restore loses: a restored or cloned store begins new
-sessions with its boards (`generation.py`).
+"""Lists messages that wait for boards. A restore loses these messages, because a restored or cloned
+store begins new sessions with its boards (`generation.py`).
 
 In: an open store, of any version. Out: one line of text for each message, for people.
 """

@@ -244,7 +244,7 @@ _CONSEQUENCE = {
 
 
 def _give_each_session_flows(database: sqlite3.Connection) -> None:
-    """Give each session a row in `flow` if it has none. From now on, a missing row means that it
+    """Give each session without a row in `flow` such a row. If a session has no row later, the row
     was lost.
     """
     database.execute(
@@ -256,7 +256,7 @@ def _give_each_session_flows(database: sqlite3.Connection) -> None:
 
 def _drop_strays(database: sqlite3.Connection) -> list[int]:
     """Delete the rows that deleted sessions have left, except rows of `queue` from shared
-    subscriptions. Return the sessions that have such rows.
+    subscriptions. Return the deleted sessions that have such rows in `queue`.
     """
     stray = "session NOT IN (SELECT id FROM session)"
     database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours

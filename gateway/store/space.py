@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 NAME = "reserve"
 RESERVE = 32_000_000
 _SHARE = 16
-"""The reserve takes at most the disk's size divided by this number."""
+"""The reserve takes at most 1 / _SHARE of the disk's size."""
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3

@@ -118,8 +118,8 @@ class Spool(DamagedRows):
     """A connection to the gateway's database, for use in one thread. Raises NoSpool, or StoreError
     if it cannot be opened. to_read: whether it is read-only, with all reads in one snapshot.
 
-    A `with` block closes the connection, adds advice to an error of SQLite, and names the damaged
-    row that caused an error.
+    Use it in a `with` block. The end of the block closes the connection. An error of SQLite in the
+    block gets advice, and names the damaged row that caused it.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:

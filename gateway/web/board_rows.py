@@ -115,7 +115,7 @@ class BoardRows:
         return changed, removed
 
     def _changed_states(self) -> set[str]:
-        """Return boards whose state has changed since the last call."""
+        """Return the names of the boards whose state has changed since the last call."""
         states = self._source.expected.states if self._source.expected is not None else {}
         words: dict[str, str] = {name: state.word for name, state in states.items()}
         before, self._words = self._words, words

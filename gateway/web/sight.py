@@ -124,7 +124,7 @@ class Sight:
 
     def problems(self, found: list[Row], owners: dict[str, str]) -> list[Row]:
         """Return the visible problems. If problems are hidden, one more problem states their
-        number. owners: names of boards, by the text of their problems.
+        number. owners: name of a board, by the text of its problem.
         """
         shown = [
             item

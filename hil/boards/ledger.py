@@ -180,8 +180,8 @@ class Ledger:
             self._torn[slot] = record, begun
 
     def settle_next(self) -> None:
-        """Count the slot written last if it has the next publication. Call this after a pause in
-        the writes. A slot with any other publication may be incomplete, and pass the CRC by chance.
+        """Count the publication in the slot that was written last, if its sequence is the next one.
+        A slot with another sequence may be incomplete. Call this after a pause in the writes.
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0

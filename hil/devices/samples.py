@@ -1,8 +1,8 @@
-"""Expected content of a simulated board's publications, from its simulator: the voltage at the ADC
-at each time, and cause and number of the board's starts. In: the simulator's log of the ADC, and
-for each publication the time at which the write of its slot began. Out: the content that the
-publication must have, and its sample time. Value, name and time in the EEPROM are not used. Content
-that is impossible is reported as a contradiction.
+"""Expected content of a simulated board's publications: the voltage at the ADC at each time, and
+cause and number of the board's starts. In: the simulator's log of the ADC, and for each publication
+the time at which the write of its slot began. Out: the content that the publication must have, and
+its sample time. Value, name and time in the EEPROM are not used. If the content is impossible, that
+is reported as a contradiction.
 """
 
 from dataclasses import dataclass

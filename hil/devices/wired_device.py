@@ -143,7 +143,7 @@ class WiredDevice(ABC):
 
     @abstractmethod
     async def hold(self) -> None:
-        """Keep the board idle, if possible, until `release`."""
+        """Keep the board idle until `release`, if this kind of board can be kept idle."""
 
     @abstractmethod
     async def release(self) -> None:

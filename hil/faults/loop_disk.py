@@ -117,7 +117,7 @@ class LoopDisk:
         )
 
     def restart(self, copy: Path) -> None:
-        """Continue with a copy that `freeze` made. No file on the disk may be open."""
+        """Continue with a copy that `freeze` made. All files on the disk must be closed."""
         self._detach()
         copy.replace(self._image)
         self._attach()

@@ -16,7 +16,7 @@ LATE = 20
 """Number of publications by which a fault may be late. After an outage, boards send all that they
 have kept, so this many may arrive between two reads of the rig."""
 LATE_SHARE = 10
-"""The tolerance is at least the number of the run's publications, divided by this number."""
+"""The tolerance is at least 1 / LATE_SHARE of the run's publications."""
 LATE_S = 2.0
 """A fault may also be late by the publications of this many seconds after the planned count:
 clients that had to wait can send hundreds of them between two reads of the rig.

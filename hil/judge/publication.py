@@ -15,8 +15,8 @@ class Outcome(StrEnum):
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
-    """The publication is only in the EEPROM of a replaced board, and can be read there. So it is not
-    lost, although it is missing at the hop of the claim."""
+    """The publication is only in the EEPROM of a replaced board, and can be read there. So it is
+    not lost, although it is missing at the hop of the claim."""
     UNDELIVERED = "not delivered"
     """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""
     DIED = "died with its card"

@@ -337,7 +337,7 @@ class Run:
                 await asyncio.sleep(self._bench.air.apart_s)
 
     async def _set_up(self, device: Device, cores: asyncio.Semaphore) -> None:
-        """Start and provision a device while a core is free. A boot loader listens only for a
+        """Start and provision a device as soon as a core is free. A boot loader listens only for a
         second, and many boards on few cores would delay each other for longer.
         """
         async with cores:

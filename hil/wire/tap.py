@@ -107,7 +107,7 @@ class Tap:
                     self._session_frame(direction, body)
 
     def arrived(self, direction: str, data: bytes) -> None:
-        """Handle the bytes that arrived at the far end, after all harm."""
+        """Handle bytes as they arrived at the far end, with all changes that faults have made."""
         for body in self._arriving[direction].feed(data):
             if kind_of(body) is not Kind.DATA:
                 continue

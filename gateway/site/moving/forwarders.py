@@ -39,7 +39,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FORWARDERS = 4
-"""At most `limits.sessions` divided by this number may be forwarders."""
+"""At most 1 / _FORWARDERS of `limits.sessions` may be forwarders."""
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:

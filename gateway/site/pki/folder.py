@@ -93,7 +93,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock the folder in the block, so that commands and the service change it one at a time."""
+    """Lock the folder for a `with` block: commands and the service change it one at a time."""
     path = folder / _LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -25,8 +25,8 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.replication.messages import Held, Message, Row, Rows, Told, encode, row_bytes
 
 MOST_OWED = 4 * FRAME_BYTES
-"""Largest number of bytes of rows that one member may have sent and that are not on disk here. A
-member that sends more gets a SiteError.
+"""Bound on the bytes of rows that one member has sent and that are not on disk here yet. Exceeding
+it is a SiteError.
 """
 PART = 512
 """Number of consecutive row ids whose row sizes are added up as one part."""
