@@ -142,7 +142,7 @@ class Problems:
     def scene(
         self, state: str, begin: Callable[[], None], end: Callable[[], None], name: str = BOARD
     ) -> None:
-        """Let a board's problem begin and end, and check that both are notified."""
+        """Let a board's problem begin and end, and check that notifications report both."""
         interval = self.status(name)[1]["interval_s"] or 0.0
         begin()
         since = time.monotonic()

@@ -440,8 +440,8 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find the smallest set of faults that still makes a run fail, by runs in folders next to the
-    failed one. Print these faults and the folder of their run.
+    """Find faults that make a run fail together, but not if one of them is left out. The runs get
+    folders next to the failed one. Print these faults and the folder of their run.
     """
     tried = 0
     last = failed.root

@@ -31,7 +31,7 @@ class ComparisonPauses:
 
     def ended(self, now: float, size: int, *, differed: bool) -> None:
         """Note that a comparison has ended, complete or cut short by the end of the connection.
-        size: bytes that were read.
+        size: bytes that were read. differed: whether a topic had to be made equal.
         """
         self._in_vain = 0 if differed else self._in_vain + 1
         self._ended_at, self._size = now, size

@@ -55,7 +55,7 @@ class Crossings:
         connection.
         """
         self.held_back = 0
-        """Number of packets that wait until the disk notes that their topics are in doubt."""
+        """Number of packets that wait until the note that their topics are in doubt is on disk."""
 
     @property
     def open(self) -> int:

@@ -48,7 +48,7 @@ MOST_WANTED = 100
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
-"""Number of boards that one turn handles."""
+"""Largest number of boards, or of repeated messages, that one turn handles."""
 _PAUSE_S = 0.05
 _LONGEST_SUMMARY = 255
 _UNKNOWN = Listed("", None, None)

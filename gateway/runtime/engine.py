@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 _TURN_S = 0.02
-"""Time in seconds after which a turn begins no new input."""
+"""Time, in seconds since its start, after which a turn handles no further input."""
 GATHER_S = 0.001
 """Longest time, in seconds, for which a turn waits for the next input of clients whose
 acknowledgements a commit has released.

@@ -135,8 +135,8 @@ class Ledger:
 
     @property
     def boots(self) -> int:
-        """Return the boot counter, 0 for an empty EEPROM. After 65,535 comes 0, so the newest
-        number is the one furthest ahead of the others.
+        """Return the boot counter, 0 for an empty EEPROM. After 65,535 comes 0. So the newest
+        number is the one that is ahead of the others modulo 65,536, and not the largest one.
         """
         cells = [bytes(self.image[at : at + _BOOT_SIZE]) for at in BOOT_CELLS]
         numbers = [int.from_bytes(cell[:2]) for cell in cells if _valid(cell)]

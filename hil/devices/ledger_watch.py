@@ -35,7 +35,7 @@ yet, or 0 (firmware/JOURNAL.md).
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""Shortest interval in ms whose pace is checked: the board journals a sample before the next one.
+"""Shortest interval in ms whose pace is checked. In a shorter one, a sample waits for the journal.
 """
 _END = 1 << 63
 """A board time later than any real one."""

@@ -110,7 +110,7 @@ def is_hello(frame: bytes, key: bytes) -> bool:
 
 
 def is_welcome(frame: bytes) -> bool:
-    """Whether a frame is a WELCOME by its head and its length."""
+    """Whether a frame has the head and the length of a WELCOME."""
     found = head(frame)
     return (found.type, found.low) == (Type.OFFER, _OFFER) and len(frame) == HEAD + _WELCOME.size
 

@@ -17,7 +17,7 @@ from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
-"""Columns of a row that are kept in addition to COLUMNS."""
+"""Columns of a row that the judge keeps in addition to COLUMNS."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reason codes after which a board sets a publication aside and continues (firmware/README.md)."""
 
@@ -390,8 +390,8 @@ class Seen:
         return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Yield device, time in the row at the hop of the claim (UTC seconds), and the sample's
-        real time (monotonic ns) of each publication for which both times are known.
+        """Yield device and two times of each publication with known times: the sample's time in
+        the row at the hop of the claim (UTC seconds), and its real time (monotonic ns).
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:

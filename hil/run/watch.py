@@ -94,7 +94,7 @@ class Watch:
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:
-        """Count the rows of the table every TABLE_EVERY seconds, in a thread: it takes long."""
+        """Count the table's rows every TABLE_EVERY seconds, in a thread because this takes long."""
         while True:
             self.counters.set("in the table", await asyncio.to_thread(self._table.rows))
             await asyncio.sleep(TABLE_EVERY)

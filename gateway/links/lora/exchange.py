@@ -27,7 +27,7 @@ class Radio(StrEnum):
     """A radio that sends each frame unchanged."""
 
     KISS = "kiss"
-    """A modem whose firmware chooses the preamble that it sends."""
+    """A KISS modem, whose firmware chooses the preamble of each frame."""
 
     RYLR998 = "rylr998"
     """A modem that adds bytes of its own to each frame. Its peers must be modems of the same kind.
