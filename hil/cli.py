@@ -440,8 +440,8 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find faults that make a run fail together, but not if one of them is left out. The runs get
-    folders next to the failed one. Print these faults and the folder of their run.
+    """Find faults that together make a run fail: without any one fault, the run does not fail. The
+    runs get folders next to the failed one. Print these faults and the folder of their run.
     """
     tried = 0
     last = failed.root

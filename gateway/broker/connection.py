@@ -41,7 +41,7 @@ _NAMES = 8
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Incomplete packets of all clients without an accepted CONNECT may take 1 / _NAMELESS of it."""
+"""Incomplete packets before an accepted CONNECT may take 1 / _NAMELESS of the same limit."""
 
 
 class _Held:

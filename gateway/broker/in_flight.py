@@ -68,7 +68,7 @@ class InFlight:
     def suspend(self, committed: int) -> tuple[int | None, list[Delivery]]:
         """Keep the messages that were sent, to send them again on the next connection. Return the
         number of the first message that waited for a commit, and so was not sent (None: there is
-        none), and the deliveries of all messages in flight. committed: the last commit on disk.
+        none), and all deliveries in flight, in order. committed: the last commit on disk.
         """
         flights = [
             (number_of(identifier, delivery.first), delivery)

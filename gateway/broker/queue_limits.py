@@ -40,7 +40,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""While the store is read, a queue may exceed its bounds by 1 / _GRACE of them."""
+"""While the store is read, queues may exceed their bounds by 1 / _GRACE of these."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
 """After the longest queues were shortened, 1 / _SPARE of `limits.memory_bytes` is free."""

@@ -333,7 +333,7 @@ def sweep(database: sqlite3.Connection) -> None:
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
-    """Return the highest number of a session that must have a row in `flow`; 0 if not known."""
+    """Return the number up to which each session must have a row in `flow`; 0 if not known."""
     query = "SELECT key, value FROM meta WHERE key IN (?, 'boot')"
     found = dict(database.execute(query, (FLOWS,)).fetchall())
     start, _, highest = found.get(FLOWS, "").partition(" ")

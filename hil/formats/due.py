@@ -27,7 +27,7 @@ class Due:
                 self._due[Kind.PUBCOMP, packet.id] += 1
 
     def answer(self, packet: Packet) -> bool:
-        """Handle a packet that the owing end sends. Return False if it is an answer not due."""
+        """Handle a packet that the owing end sends. Return False for an answer that is not due."""
         match packet:
             case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
                 due = packet.kind, packet.id

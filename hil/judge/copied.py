@@ -38,7 +38,7 @@ def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}
-    """Whether a row is a copy, by gateway and position, in any generation of the store."""
+    """Whether a row is a copy, by gateway and position. Store generations do not matter."""
     away = False
     for spooled, row in rows:
         gateway = _gateway(row)

@@ -261,7 +261,7 @@ class _Model:
     times: Counter[Key] = field(default_factory=Counter)
     """Number of arrivals of each message: at QoS 2 in this session, else on this connection."""
     of_clients: set[str] = field(init=False)
-    """Topics to which clients publish, not boards."""
+    """Topics of messages that clients, not boards, have published."""
 
     def __post_init__(self) -> None:
         self.of_clients = {topic for topic, one, _ in self.messages if one == CLIENTS}

@@ -1,7 +1,7 @@
 """Compares the starts of simulated boards, as their simulators saw them, with the starts that the
-boards report. In: a history. Out: sentences about wrong HELLOs. In a HELLO, the boot number differs
-from the one in the status message of the same start, or the board never had the incarnation.
-hil/devices/samples.py judges the status messages.
+boards report. In: a history. Out: sentences about wrong HELLOs. A HELLO is wrong if its boot number
+differs from the one in the status message of the same start, or if the board never had its
+incarnation. hil/devices/samples.py judges the status messages.
 """
 
 from bisect import bisect_right

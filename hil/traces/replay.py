@@ -26,7 +26,7 @@ MOST_BEFORE = 100  # frames from the beginning to the next loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """The fate of one frame. recorded: its time in s in the trace. t: time in s when it is used."""
+    """The fate of a frame. recorded: its time in s. t: this time after outages were shortened."""
 
     recorded: float
     t: float
