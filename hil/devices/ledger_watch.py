@@ -35,8 +35,8 @@ yet, or 0 (firmware/JOURNAL.md).
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""Shortest interval in ms whose pace is checked. In a shorter one, a sample waits for the journal.
-"""
+"""Shortest interval, in ms, whose pace is checked. At a shorter interval, samples may be late: the
+board journals each sample before it takes the next one."""
 _END = 1 << 63
 """A board time later than any real one."""
 
