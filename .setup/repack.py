@@ -1,4 +1,5 @@
-"""Debian packages for trials, made from a finished one. In: a package. Out: a changed package."""
+"""Changes Debian packages for trials. In: a built package. Out: the same package with another
+version, and with other files if the trial needs them."""
 
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 def repack(
     package: Path, target: Path, version: str, change: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Make the same package with another version. The program in the package reports the new
+    """Build the same package with another version. The program in the package reports the new
     version as well. change: called with the folder of all files before they are packed.
     """
     with tempfile.TemporaryDirectory() as name:
@@ -27,7 +28,8 @@ def repack(
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Make a package of a folder that contains the folder DEBIAN with the control files."""
+    """Build the package `target` from a folder of its files. The subfolder DEBIAN has the control
+    files."""
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, target],
         check=True,

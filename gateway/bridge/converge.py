@@ -267,8 +267,8 @@ class Convergence:
         return link.present and self.agreement.knows(number)
 
     async def _read_mark(self, link: Link, survey: Survey) -> int | None:
-        """Connect `survey` to the other broker. Return the number in the mark there, None if there
-        is no mark.
+        """Connect `survey` to the other broker, and return the number in the bridge's mark there.
+        None if the other broker has no valid mark.
         """
         await survey.begin(f"{link.client}-r", link.far.address)
         await survey.read([_mark_topic(link)])

@@ -297,8 +297,8 @@ class Exchange:
         self._go_on(far)
 
     def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
-        """Return the bytes by which our broker's acknowledgement goes on to the other broker, in a
-        list. The list is empty if the message waits, because our broker refuses it for now.
+        """Return a list with the bytes that forward our broker's acknowledgement to the other
+        broker. The list is empty if the message waits, because our broker refuses it for now.
         """
         if isinstance(packet, Puback | Pubrec):
             self._crossings.answered(packet)

@@ -114,7 +114,8 @@ class FarFilters:
         return packet
 
     def subscribed(self, packet: Suback | Unsuback) -> None:
-        """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE, and log a QoS or filter not granted."""
+        """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE. If the other broker refuses the filter
+        or grants a lower QoS, log this."""
         request = self._asked.pop(packet.packet_id, None)
         if request is None:
             return

@@ -1,4 +1,4 @@
-"""The client of a bridge's session at our broker."""
+"""The client through which a bridge uses the broker of this gateway."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from gateway.runtime.internal_client import Client
 
 
 class NearClient(Client):
-    """The client of a bridge's session: the interface to the broker of this gateway. far:
-    connection to the other broker, None if there is none. hello: additional properties of the
-    CONNECT.
+    """The client through which a bridge uses the broker of this gateway. far: connection to the
+    other broker, None if there is none. hello: additional properties of the CONNECT.
     """
 
     def __init__(

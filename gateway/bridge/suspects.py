@@ -97,9 +97,9 @@ class Suspects:
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Count the end of the connection against the keys in flight that may have caused it.
-        blamed: whether the other broker closed the connection, without a reason or because of a
-        message. now: time in seconds.
+        """Handle the end of the connection. If `blamed`, count it against the keys in flight that
+        may have caused it. blamed: whether the other broker closed the connection, and gave no
+        reason or a reason that concerns a message. now: time in seconds.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:
@@ -108,6 +108,7 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget all suspects except those in `keys`: the others are not sent again."""
+        """Forget all suspects except those in `keys`. The packets of forgotten ones are not sent
+        again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

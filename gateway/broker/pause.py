@@ -22,7 +22,7 @@ gateway does not read from the connection until the pause is over.
 PART = 8
 """All postponed publications together may take 1 / PART of `limits.memory_bytes`."""
 _RUN_BYTES = 512
-"""Overhead of a run in memory, in bytes."""
+"""Memory that a postponed run takes in addition to its packets and properties, in bytes."""
 _LOOK_S = 1.0
 """Seconds between two checks of an ending connection whose last acknowledgement waits for a second
 disk. Each checks whether the peer gateway with that disk still answers.

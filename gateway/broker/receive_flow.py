@@ -37,7 +37,7 @@ from gateway.broker.message_ids import pack_bits, unpack_set
 from gateway.mqtt.wire import pack_u16
 
 _FEW = 128
-"""Largest number of identifiers that the store gets as a list. If there are more, it gets bits."""
+"""Largest number of identifiers that are stored as a list. More identifiers are stored as bits."""
 _PART = 8
 """The identifiers of all sessions may take 1 / _PART of `limits.memory_bytes`."""
 _IDENTIFIER_BYTES = 80
@@ -66,8 +66,8 @@ class ReceiveFlow:
         would take kilobytes in the store for each message."""
 
     def use_mark(self, mark: Mark | None) -> bool:
-        """Use a board's anti-replay window from now on, or none. Return True if the window changed;
-        in that case all identifiers are forgotten.
+        """Replace the anti-replay window. mark: a board's window, or None for no window. Return
+        True if the window changed; all identifiers are then forgotten.
         """
         changes = self.mark is not mark
         if changes:

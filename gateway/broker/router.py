@@ -59,8 +59,8 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, next in turn first; if any is at this gateway, only
-        those. connected: only those with a connection; otherwise durable ones without one.
+        """Return the eligible subscribers, next in turn first. If any is at this gateway, return
+        only those. connected: True for those with a connection, else durable ones without.
         """
         found = [
             pair

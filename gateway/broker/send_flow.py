@@ -334,7 +334,7 @@ class SendFlow:
 
     def discard(self, most: int, at: int = 0) -> int:
         """Drop at most `most` unsent messages of a delivery in memory. Return their number. at:
-        index of the delivery. Only notices, which stay, may be before it.
+        index of the delivery. All deliveries before it must be notices; they stay.
         """
         delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)

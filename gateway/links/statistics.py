@@ -29,7 +29,7 @@ class LinkStatistics:
     """Frames with impossible length, broken COBS, or a field outside its range."""
     sessions: int = 0
     reboots: int = 0
-    """Handshakes whose boot number differs from the boot number of the handshake before."""
+    """Handshakes with another boot number than the handshake before."""
     give_ups: int = 0
     round_trip: float | None = None
     """Smoothed round-trip time in seconds; None before the first sample."""

@@ -174,7 +174,8 @@ class HomeAssistant:
         return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
 
     def _job_of(self, device: str) -> tuple[bool, str | None]:
-        """Return whether a board is being written, and why the last attempt failed, if it did."""
+        """Return whether a board is being written, and the error of the last attempt, None without
+        an error."""
         job = self._writer.job
         return (job.running, job.error) if job and job.device == device else (False, None)
 

@@ -169,7 +169,7 @@ class Mirror:
 
 
 def tell(engine: Engine, messages: dict[str, bytes]) -> None:
-    """Publish payloads by topic, as the gateway itself."""
+    """Publish messages of the gateway itself, all in one step. messages: payload by topic."""
     engine.begin()
     with engine.broker.step:
         for topic, payload in messages.items():

@@ -97,7 +97,7 @@ class Output:
             self.feed_later(link)
 
     def hold(self, payload: memoryview) -> None:
-        """Note that a link holds a payload, or a part of it, until `release`."""
+        """Note that a link holds a payload, or a part of it. The link must call `release` later."""
         key = id(payload.obj)
         if key not in self._payloads:
             self._payloads[key] = 0
@@ -105,7 +105,7 @@ class Output:
         self._payloads[key] += 1
 
     def release(self, payload: memoryview) -> None:
-        """Note that a link no longer holds a payload."""
+        """Note that a link no longer holds this payload."""
         key = id(payload.obj)
         self._payloads[key] -= 1
         if not self._payloads[key]:

@@ -157,7 +157,7 @@ class _Serial(_Door):
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
-        """Apply a changed section to new connections."""
+        """Use this section for new connections."""
         self.section = section
         self.access.stranger = section.open
         self.policy = Policy(self.access, section.receive_maximum)
@@ -245,7 +245,7 @@ class Listeners:
 
     @property
     def ports(self) -> list[PortStatus]:
-        """Each serial port seen since the start, with the counters of its link."""
+        """The status of each serial port that was seen since the start."""
         return [port for item in self._serial for port in item.listener.ports]
 
     @property

@@ -262,7 +262,7 @@ class Management:
         return Watch(self._engine, user, topic_filter, messages).stop
 
     def _where(self, device: str, sequence: int) -> dict[str, Any]:
-        """Return where a reading is on its way (`gateway/web/where.py`). Runs on any thread."""
+        """Return the places that have a reading (`gateway/web/where.py`). Runs on any thread."""
         from gateway.web.where import where
 
         return where(self._config, device, sequence)

@@ -270,7 +270,8 @@ def is_damaged(error: Exception) -> bool:
 
 
 def put_aside(folder: Path, error: Exception) -> None:
-    """Rename an unreadable file, so that a new file takes its place. The file must be closed."""
+    """Rename the unreadable database of replicas in `folder`. A new one can then take its place.
+    The database must be closed. error: the reason, for the log."""
     log.error(
         "%s: copies for other members cannot be read (%s), and are put aside; the members send them"
         " again",
@@ -283,8 +284,8 @@ def put_aside(folder: Path, error: Exception) -> None:
 
 
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
-    """Append all readable replicas in a folder to a store's spool, with new ids. During the call,
-    no other program may use replicas or store. Return the number of rows.
+    """Append all readable replicas in a folder to the spool of a store, with new ids. During the
+    call, no other program may use the replicas or the store. Return the number of rows.
     """
     if not (folder / FILE).is_file():
         return 0

@@ -255,9 +255,9 @@ def _words(problem: str, entries: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield (session, text) for each session with one of two faults. Messages are in flight, but
-    have no row of `queue`. Or rows of `queue` were sent, but are neither in flight nor
-    acknowledged.
+    """Yield (session, text) for each fault of a session. There are two faults. Messages are in
+    flight, but have no row of `queue`. Or rows of `queue` were sent, but are neither in flight nor
+    acknowledged; this fault is only looked for after `sweep`.
     """
     swept = _are_swept(database)
     for session, following, flying, released, entries in _begun(database):

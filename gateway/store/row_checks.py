@@ -526,7 +526,8 @@ def mark_fits(*row: Any) -> bool:
 
 
 def teach_contents(database: sqlite3.Connection) -> None:
-    """Register the SQL functions for FITS_BY_TABLE and MARK_FITS on a connection."""
+    """Prepare a connection for FITS_BY_TABLE and MARK_FITS: register their SQL functions. For a
+    store of an older version, also create an empty temporary table of checks."""
     database.create_function("mark_fits", 6, mark_fits, deterministic=True)
     database.create_function("cells_sum", -1, cells_sum, deterministic=True)
     try:

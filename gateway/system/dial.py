@@ -49,8 +49,8 @@ def connect(host: str, port: int, until: float, last: Sequence[str] = ()) -> soc
 async def connected(
     host: str, port: int, within_s: float, last: Sequence[str] = ()
 ) -> socket.socket:
-    """Do the same as `connect`, but in a thread, so that the event loop continues. within_s:
-    longest time in seconds.
+    """Connect as `connect` does, but in a thread, so that the event loop continues. within_s:
+    timeout in seconds.
     """
     loop, until = asyncio.get_running_loop(), time.monotonic() + within_s
     wanted: asyncio.Future[socket.socket] = loop.create_future()
@@ -139,7 +139,8 @@ class _Race:
         """Failed addresses with their error numbers."""
 
     def run(self, until: float) -> socket.socket:
-        """Return the first socket that is connected. Raises OSError."""
+        """Try the addresses, and return the first socket that connects. Raises OSError if all fail,
+        or if none has connected by `until`."""
         next_at = now = time.monotonic()
         try:
             while (self._waiting or self._open.get_map()) and now < until:

@@ -53,7 +53,8 @@ class Patience:
 
     @staticmethod
     async def _bounded(future: asyncio.Future[None], until: float, why: str) -> None:
-        """Wait until a future is done, and ignore its result. Raises TimeoutError with a reason."""
+        """Wait until a future is done. Its result and its error are ignored. Raises TimeoutError
+        with the text `why` if the future is not done at `until`."""
         await asyncio.wait({future}, timeout=max(0.0, until - asyncio.get_running_loop().time()))
         if not future.done():
             raise TimeoutError(why)

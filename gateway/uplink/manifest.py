@@ -144,7 +144,7 @@ def set_aside_name(name: str) -> str:
 
 
 def refused_name(gateway: str) -> str:
-    """Return the name of the note that a gateway leaves if another gateway owns its name."""
+    """Return the name of the note by which a gateway reports that another gateway owns its name."""
     return f"{gateway}/refused.json"
 
 

@@ -9,8 +9,8 @@ from gateway.web.source import Source
 
 
 def air(source: Source) -> list[dict[str, Any]]:
-    """Return one row for each `[[lora]]`. `heard` of a board: seconds since its last frame, null if
-    none was heard since the start. An age needs no synchronised clock.
+    """Return one row for each section `[[lora]]`. `heard` of a board: seconds since its last frame,
+    null if none was heard since the start. It is an age, because the browser's clock may be wrong.
     """
     return [_row(radio) for radio in source.radios()]
 

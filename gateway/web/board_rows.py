@@ -174,7 +174,7 @@ class BoardRows:
         return None if state is None or state.heard is None else int(state.heard * 1e6)
 
     def _problem(self, name: str) -> str | None:
-        """Return the problem of a board with its remedy, or None."""
+        """Return a board's problem and its remedy in one text; None if the board has no problem."""
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return f"{state.sentence}. {state.todo}" if state is not None and state.is_problem else None

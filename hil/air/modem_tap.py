@@ -33,7 +33,7 @@ BAUD = 115_200
 LONGEST = 1100
 """Length of the longest KISS frame, with escapes, in bytes."""
 FAST = 8
-"""Highest spreading factor at which the modem's preamble has 32 symbols instead of 16."""
+"""Highest spreading factor with 32 symbols of preamble. At higher ones, the modem sends 16."""
 POWER = 14.0
 """Power of boards and gateway in a run, in dBm."""
 

@@ -31,7 +31,7 @@ STARTS = 0xFFFE  # number of starts: the second start of a run is number 0
 
 
 def used_image(following: int, incarnation: int) -> bytes:
-    """Return the EEPROM of a used board. following: its next sequence, for the first slot."""
+    """Return the EEPROM of a used board. following: the next sequence, which goes into slot 0."""
     image = bytearray(ERASED)
     for at in INCARNATION_COPIES:
         _put(image, at, _sealed(incarnation.to_bytes(4)))

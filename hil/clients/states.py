@@ -73,7 +73,7 @@ def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[t
 
 
 def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) -> None:
-    """Make the changes, one after the other. Repeat each until the broker has stored it."""
+    """Make changes of retained messages in order. Repeat each until the broker has stored it."""
     rest = list(changes)
     while rest:
         try:

@@ -37,7 +37,7 @@ TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status
 BOOT_MASK = 0x3FFF
-"""Bits of a start's number that a status message has; the journal has no room for more."""
+"""Mask of the part of a boot number that a status message has. The journal has no room for more."""
 # records of a status with the state of link and board when it is sent, not when it was journalled
 LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
@@ -175,8 +175,8 @@ def of_link(record: Record) -> bool:
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Return whether a payload has the journalled content. The payload is allowed to have a time
-    that the journal lacks: the board adds it once its clock is set.
+    """Return whether a payload has the journalled content. Two additions are allowed: a time, which
+    a board adds once its clock is set, and records about the link.
     """
     if found is None:
         return False

@@ -19,8 +19,7 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
-"""Name of the fault after which the other gateways ask the dead gateway until the end, because it
-stays in their configuration."""
+"""Name of the fault that ends a gateway for good. The other gateways still query it."""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",
@@ -74,7 +73,8 @@ class Silences:
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, client: str, t: int) -> bool:
-        """Return whether a gateway was silent between this client's last connection and `t`."""
+        """Return whether a gateway was silent at any time from a client's last connection to
+        `t`."""
         last = max(self._last(client, t), default=0)
         return any(begin <= t and last <= end for begin, end in self._spans)
 

@@ -69,8 +69,8 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def leave_out(self, origin: str, number: int, content: str) -> None:
-        """Do not record the rows of this batch, which a fault has landed in place of the gateway.
-        content: the SHA-256 of the batch's data; `look_again` reports other data.
+        """Do not record the rows of this batch: a fault has landed it, not the gateway. content:
+        SHA-256 of the batch's data. If the data change later, `look_again` records the change.
         """
         self._seen[self._folder / origin / f"{number:012d}.json"] = content
 

@@ -66,7 +66,7 @@ class SpoolHop:
             return bool(*_first(database, "SELECT count(*) FROM spool"))
 
     def begin_behind(self, row: int) -> None:
-        """Ignore rows up to the id `row`: in a used store, they are from before the run."""
+        """Ignore rows with ids up to `row`: a used store had them before the run."""
         self._last = self._before = row
 
     def restored(self) -> int:

@@ -47,7 +47,7 @@ def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
 
 
 def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the totals of some runs. other: publications with mistakes that have no column."""
+    """Return the totals of some runs. other: number of publications with any other mistake."""
     sums: Counter[str] = Counter()
     worst = 0.0
     for one in reports:

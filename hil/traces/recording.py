@@ -157,8 +157,8 @@ class _Reader:
             self._newest = max(self._newest, count)
 
     def _in_time(self, count: int, row: _Row) -> bool:
-        """Whether a sender without a restart may have reached this count: at most twice the counts
-        that the time allows, plus a few.
+        """Whether a sender may have reached this count without a restart: it has advanced by at
+        most MOST_LOST, and by at most twice what the time allows, plus WINDOW.
         """
         allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
         return count - self._newest <= min(allowed, MOST_LOST)

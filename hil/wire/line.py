@@ -31,8 +31,8 @@ class Line:
         self._free_at = 0.0
         self._strikes: deque[Strike] = deque()  # the first one is in progress, the others wait
         self._ends: deque[tuple[int, int]] = deque()
-        """Ends of publications that have not fully crossed: bytes sent up to the end, and number of
-        the publication.
+        """For each publication that has not fully crossed: number of bytes sent up to its end, and
+        number of the publication.
         """
         self._publication = 0  # the newest publication whose end has crossed
         self._offset = 0  # bytes left by the faults of the whole run

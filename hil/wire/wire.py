@@ -283,7 +283,7 @@ class Wire:
         return data
 
     def _board_gone(self, error: OncewayError) -> None:
-        """Raise the error, unless the port of a real board may come back; then close it."""
+        """Raise the error for a simulated board. Close a real board's port: it may come back."""
         if not self._real:
             raise error
         if self._board is not None:

@@ -38,8 +38,8 @@ class Folder(Readable, Protocol):
 
 
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
-    """Return the folder `name` in the table at `location`, or the table's own folder without a
-    name.
+    """Return the folder `name` in the table at `location`; the table's own folder if `name` is
+    empty.
     """
     path = local_disk.local_path(location)
     return (

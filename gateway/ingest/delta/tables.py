@@ -290,7 +290,7 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
 
 @contextmanager
 def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
-    """Put a note into the commits of Delta's own commands within the context."""
+    """Context in which Delta's own commands write a note into their commits."""
     key = "spark.databricks.delta.commitInfo.userMetadata"
     spark.conf.set(key, json.dumps({APPLICATION: note}))
     try:

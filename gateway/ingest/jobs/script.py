@@ -42,7 +42,7 @@ def run_script(job: Callable[[], int | None]) -> None:
 
 
 def say_unexpected(error: Exception) -> None:
-    """Log the traceback of an error that is not in `STOPS`."""
+    """Log the traceback of an error, unless the error is one of `STOPS`."""
     if not isinstance(error, STOPS):
         log.error("an unexpected error", exc_info=error)
 

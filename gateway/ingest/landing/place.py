@@ -70,8 +70,8 @@ FORBIDDEN = 403
 """HTTP's status code for denied access."""
 
 UNREADABLE = "cannot be read now"
-"""Prefix of the quarantine reason of a batch that cannot be read now. The batch needs no repair:
-the stream reads it again by itself.
+"""Prefix of the reason why a batch is in quarantine, if reading its files has failed for now. The
+batch needs no repair: the stream reads it again by itself.
 """
 
 S3_PAGE = 100

@@ -103,8 +103,9 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
 
 
 def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Group `new_rows` by the state that their device had then. Return a row for each state: when
-    it was first and last seen, and its last status. known: the listed states, as from `_intervals`.
+    """Join each row of `new_rows` with the registry's entry for its device at the time of the row.
+    Return a row for each combination of `_WHAT`: when it was first and last seen, and its last
+    status. known: the entries over time, from `_intervals`.
     """
     of_devices = new_rows.where(~F.col("device").startswith("@")).withColumnRenamed(
         "gateway", "site"

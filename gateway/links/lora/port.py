@@ -122,8 +122,8 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Two limits with a warning when they come near: how much airtime the radio may send in an
-        hour, and how much it can receive in an hour.
+        """Limits of airtime in an hour, each with a warning when it comes near. `_budget`: how much
+        the radio may send. `_load`: how much it can receive.
         """
         self._file = record
         self._disk = disk

@@ -22,7 +22,7 @@ PIECE_BYTES = 128 * 1024
 FILTERS_PER_FRAME = 8_192
 """Largest number of filters in one frame."""
 GONE = 3
-"""Value in place of a QoS: the filter has no subscribers at the sender any more."""
+"""Value instead of a QoS: the sender no longer has subscribers to this filter."""
 MOST_NUMBER = 1 << 62
 MOST_QUEUE = 1 << 32
 

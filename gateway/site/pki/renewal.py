@@ -1,9 +1,9 @@
 """Renewal of certificates before they expire.
 
 In: the site's folder, and the certificate that a member has proved over its link. Out: certificates
-with the same name, key and beginning, and a later expiry: so a removal that covers the old
-certificate covers the new one. The first gateway renews its own certificate, and the certificates
-of members that ask over their links.
+with the same name, key and start of validity, but a later expiry. So a removal of the old
+certificate also covers the new one. The first gateway renews its own certificate, and the
+certificates of members that ask over their links.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -98,7 +98,7 @@ class Copying:
         self._sent_to: dict[str, int] = {}
         """Id of the last row that was sent to each member since this gateway's start."""
         self._sent = 0
-        """The holder has each row up to this id, or it is in flight, or has landed."""
+        """Highest id up to which each row is at the holder, in flight to the holder, or landed."""
         self._flying: deque[tuple[int, int]] = deque()
         """Frames that are not confirmed: id of the last row in the frame, and bytes of the frame.
         """

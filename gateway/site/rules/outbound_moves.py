@@ -28,7 +28,7 @@ WANTED_BYTES = 32_000_000
 SiteError.
 """
 _CALL_BYTES = 200
-"""Bytes of a waiting request in memory, without its client identifier."""
+"""Memory that a waiting request takes in addition to its client identifier, in bytes."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
@@ -51,7 +51,7 @@ class _Leaver:
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
         self.bytes = 0
-        """Bytes of the waiting requests."""
+        """Memory that the requests in `wanted` take, in bytes."""
         self.giving = 0
         self.ready: deque[tuple[Wanted, Parts]] = deque()
         self.credit = CREDIT

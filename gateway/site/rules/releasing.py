@@ -1,4 +1,4 @@
-"""Lookup of a PUBREL whose identifier is not known here: whether another member has received it.
+"""Queries to the other members about a PUBREL whose packet identifier this gateway does not know.
 
 In: clients with identifiers, the members' replies, time. Out: queries; for each PUBREL, whether a
 member had the identifier and has released it on disk, and the silent members. A member counts as

@@ -157,8 +157,8 @@ class Conflict(_Strict):
     twin: str = ""
 
     def sentence(self, members: Iterable[str]) -> str:
-        """Return the conflict as a sentence. members: names of all members, to name those that made
-        the changes.
+        """Return the conflict as a sentence with the names of the members that made the changes.
+        members: names of all members.
         """
         names = {_hex(member, _MEMBER): member for member in members}
         lost, holds = _described(self.lost, names), _described(self.holds, names)

@@ -214,8 +214,8 @@ class SessionHolder:
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 
     def _given_of(self, key: str) -> _Given | None:
-        """Return the session of this key that has left, or is leaving. None if there is none, or if
-        it has expired meanwhile.
+        """Return the record of a session that is leaving, or has left without a confirmation by its
+        new member. None if there is no such session, or if it has expired.
         """
         moved = self._moved_out.get(key)
         if moved is not None and moved.order is None and moved.ends <= self._broker.now:
