@@ -23,8 +23,8 @@ from gateway.runtime.engine import Engine
 _UNKNOWN = 1
 """Reason of a refusal: the board does not know the command."""
 _GRACE_S = 3.0
-"""Seconds after which a line `unknown command` counts as the answer. Until then, the true answer
-may arrive, which has the reason: some firmware sends both.
+"""Seconds for which a line `unknown command` does not count as the answer yet. In this time, an
+answer that gives the reason may arrive: some firmware sends both.
 """
 
 

@@ -63,8 +63,9 @@ older firmware; and one key for each fault of a sensor.
 
 @dataclass(slots=True)
 class Refusal:
-    """The publications of one board that the gateway has refused for good. topic: topic of the last
-    one. last: time of the last one, in µs of any origin.
+    """The latest refusals for good of one board's publications, all on one topic. count: their
+    number, which begins again if another topic is refused. last: time of the last one, in µs of any
+    origin.
     """
 
     topic: str

@@ -361,8 +361,8 @@ class Convergence:
     async def _make_equal(
         self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
     ) -> None:
-        """Transfer the differing messages. before: our retained messages before the survey, by
-        topic.
+        """Take `steps`, after which both brokers have the same retained messages. before: our
+        retained messages before the survey, by topic.
         """
         self._differ, self._crossing = len(steps) + self._stuck, True
         sent = [topic for topic, do in steps.items() if do is Step.SEND]

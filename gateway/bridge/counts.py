@@ -18,7 +18,7 @@ _TIMES = 200
 _WITHIN_S = 10.0
 """A message that is forwarded _TIMES times within _WITHIN_S seconds is probably in a loop."""
 _MOST_KNOWN = 2000
-"""Largest number of different messages that are counted."""
+"""Largest number of different messages in `_crossed`."""
 
 
 class Counts:

@@ -57,7 +57,8 @@ class Suspects:
         connection closes before this time, the close counts against the key.
         """
         self.in_a_row = 0
-        """Number of guilty keys that were handled since the last acknowledged message."""
+        """Number of guilty keys whose packets were set aside or dropped since the last acknowledged
+        message."""
 
     @property
     def tries_suspects(self) -> bool:

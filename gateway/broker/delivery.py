@@ -22,7 +22,7 @@ The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""From this number of unneeded message rows on, they are deleted even while the disk is busy."""
+"""Number of unneeded message rows at which they are deleted even while the disk is busy."""
 
 
 class Delivery:

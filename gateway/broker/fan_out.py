@@ -80,7 +80,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Return a lack with its text added; without a bound (None) if the refusal is for good."""
+    """Return `lack` with its text. If the refusal is for good, the bound in the result is None."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)

@@ -154,7 +154,7 @@ class Ledger:
         self.queued = 0
         """Bytes of the messages in all queues, as counted against `limits.memory_bytes`."""
         self.to_drop = 0
-        """Part of `queued`: bytes of messages to drop as soon as they are read from the store."""
+        """Part of `queued`: bytes of messages that are dropped when they are read from disk."""
         self.received = 0
         """Number of packet identifiers between PUBLISH and PUBREL, in all sessions."""
         self.changes = Changes(1)

@@ -92,9 +92,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """Return how many messages of a run, at least 1, one call of `make_room` may judge together. A
-    separate call for each of these messages would have the same result: all have room, or dropping
-    the oldest messages makes room for all, or (at QoS 0) all are dropped.
+    """Return the number of messages of a run, at least 1, that one call of `make_room` may judge
+    together. In separate calls, all of them would have the same result: there is room, or the
+    oldest messages are dropped, or (at QoS 0) the new message is dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -124,7 +124,7 @@ def _forces(session: Session, qos: int) -> bool:
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
-    """Return how many more messages of `each` bytes fit into a queue, by its bounds."""
+    """Return how many more messages of `each` bytes the bounds of a queue allow."""
     messages, size = bounds(core, session, grace=grace)
     send_flow = session.send_flow
     return min(messages - send_flow.messages, (size - send_flow.size) // each)
@@ -184,7 +184,7 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
 
 
 def bound_key(core: Core, session: Session, count: int, size: int) -> str:
-    """Return the configuration key of the bound that `count` messages of `size` bytes exceed."""
+    """Return the key of the bound that `count` more messages, of `size` bytes in total, exceed."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     if send_flow.messages + count > messages:
         return queue_key(session.client, session.queueing, "messages", messages)

@@ -196,8 +196,8 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
 def _collected(
     core: Core, order: Collect, messages: list[int], shared: list[StoredDelivery]
 ) -> None:
-    """Release an ended session's messages. Give those from shared subscriptions to other
-    subscribers, and order the next page of them.
+    """Release the messages of an ended session. Hand messages from shared subscriptions to other
+    subscribers, and order the next page of these messages.
     """
     for message in messages:
         core.needed_rows.release(message)

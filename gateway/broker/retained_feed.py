@@ -59,7 +59,7 @@ class RetainedFeed:
     def __init__(self) -> None:
         self.filters: set[str] = set()
         self.noted: set[str] = set()
-        """Filters that the store notes as still waiting for their retained messages."""
+        """Filters with the note in the store that their retained messages are still to be sent."""
         self.page: deque[Next] = deque()
         """Messages that were found and are sent next."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}

@@ -499,8 +499,8 @@ class SendFlow:
         self.session = cast(Owner, _ENDED)  # so session and flow form no reference cycle
 
     def _waiting(self) -> list[Delivery]:
-        """Return the deliveries in memory that were not sent, including new deliveries of the tail
-        that are not in the store yet.
+        """Return the deliveries that were not sent and are in memory. If later messages are only in
+        the store, include new deliveries on their way there.
         """
         waiting = [*self.pending, *(item for _, item in self.behind)]
         if self.tail:

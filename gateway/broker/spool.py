@@ -30,7 +30,7 @@ Identity = tuple[str, int, int]
 
 
 class Oldest(NamedTuple):
-    """Arrival of the oldest row: `monotonic` µs after start `boot`; `received`: µs UTC or None."""
+    """Arrival of the oldest row: µs after start `boot` (`monotonic`), and µs UTC or None."""
 
     boot: int
     monotonic: int

@@ -84,8 +84,8 @@ def _flowing(text: str) -> str:
 
 @contextmanager
 def _told_what_is_missing(command: str | None) -> Iterator[None]:
-    """Turn a missing package into an error with a hint. Many commands import a package only when
-    they run.
+    """Context in which a missing Python package becomes an error that tells how to get the package.
+    Many commands import a package only when they run.
     """
     try:
         yield
@@ -99,7 +99,8 @@ def _told_what_is_missing(command: str | None) -> Iterator[None]:
 
 
 def _summary(point: EntryPoint) -> str:
-    """Return a command's purpose, from its source code: importing all commands takes seconds."""
+    """Return a command's purpose. It is read from the source code, because importing all commands
+    takes seconds."""
     spec = find_spec(point.module)
     if spec is None or spec.origin is None:
         return ""

@@ -552,8 +552,8 @@ class QuotaSection(Section):
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of all anonymous clients. The first section that matches a
-    user applies to the user.
+    """Shell patterns of user names; "" stands for all anonymous clients. Only the first section that
+    matches a user applies.
     """
     sessions: Count | None = None
     """Largest number of sessions. A further session is refused with 0x97."""
@@ -590,7 +590,7 @@ class AclSection(Section):
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of anonymous clients and of boards."""
+    """Shell patterns of user names; "" stands for anonymous clients and for boards."""
     boards: bool = False
     """Whether this section is for boards. A section for boards applies to users only if it also
     contains the key `users`.

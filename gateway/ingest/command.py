@@ -35,8 +35,8 @@ AMAZON_PACKAGES = tuple(
     f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")
 )
 S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
-"""Dependencies of the packages for S3 that are not downloaded. `bundle` is a jar with all of
-Amazon's services.
+"""Dependencies of the packages for S3 that are excluded from the download. `bundle` is a jar with
+all of Amazon's services.
 """
 
 IVY = ".ivy2.5.2"

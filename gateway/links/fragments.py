@@ -24,7 +24,8 @@ MOST_UPGRADING_OF_ONE = 500
 
 
 class Fragments:
-    """The counts of incomplete bytes of all connections of a listener."""
+    """Counts the bytes of incomplete packets of each connection of a listener, and of all
+    together."""
 
     def __init__(self) -> None:
         self.upgrading: FairQueue[Counted] = FairQueue(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)

@@ -16,7 +16,7 @@ class LinkStatistics:
     frames_sent: int = 0
     """Frames put on the wire, retransmissions included."""
     payload_bytes_received: int = 0
-    """Bytes of MQTT delivered, each counted once."""
+    """Bytes of MQTT packets that this side has received, each counted once."""
     payload_bytes_acknowledged: int = 0
     """Bytes of MQTT packets that the peer has acknowledged."""
     retransmissions: int = 0

@@ -178,7 +178,7 @@ def tell(engine: Engine, messages: dict[str, bytes]) -> None:
 
 
 def connected(engine: Engine) -> set[str]:
-    """Return the boards with a connection."""
+    """Return the names of the boards that have a connection."""
     devices = (connection.peer.device for connection in engine.broker.connections)
     return {device.name for device in devices if device is not None}
 

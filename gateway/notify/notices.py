@@ -149,8 +149,8 @@ class Notices:
         return next(found, without_figures(text))
 
     def take(self, problems: dict[str, str], now: float, *, quiet: bool = False) -> list[Message]:
-        """Return the messages that are due. problems: words by identifier. quiet: report nothing
-        now, but after the quiet time. Call `keep` once the messages are on disk.
+        """Return the messages that are due. problems: words by identifier. quiet: return none now.
+        A later call returns those that are still due. Call `keep` once the messages are on disk.
         """
         present = dict(islice(problems.items(), MOST))
         for one, text in present.items():
@@ -180,8 +180,8 @@ class Notices:
         return [Message(event, texts, self._gateway, now) for event, texts in due.items() if texts]
 
     def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
-        """Return the texts of the absent problems whose end must be reported now; with `quiet`, of
-        none. Forget problems that were not reported, or whose end was reported long ago.
+        """Return the texts of the absent problems whose end must be reported now; nothing if
+        `quiet`. Forget problems that were never reported, or whose end was reported long ago.
         """
         found = []
         for one in absent:

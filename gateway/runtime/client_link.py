@@ -296,7 +296,7 @@ class ClientLink:
         self.connection.seen = self._engine.broker.now
 
     def hold_back(self) -> None:
-        """Stop reading from a publisher until a commit is on disk."""
+        """Stop reading from this publisher. The caller calls `read_on` when a commit is on disk."""
         self._held_back = self.connection.unread = True
         self.throttle()
 

@@ -1,5 +1,5 @@
-"""Fsync by path. In: a file or a folder. Out: the content is on the disk, if the file system
-supports fsync.
+"""Sync of a file or folder, given by its path. In: a file or a folder. Out: the content is on the
+disk, if the file system supports fsync.
 """
 
 import errno

@@ -293,7 +293,8 @@ class Spare(Generic[Item]):
     ) -> None:
         self._all_items, self._is_spare, self._now = all_items, is_spare, now
         self._found: dict[Item, None] = {}
-        """Items that could be removed when all items were last checked."""
+        """Items that were spare when all items were last checked, without those that `take` has
+        removed."""
         self._next_look = float("-inf")
 
     def take(self, fits: Callable[[Item], bool]) -> Item | None:

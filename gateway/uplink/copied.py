@@ -30,8 +30,8 @@ def line(database: sqlite3.Connection) -> str | None:
 
 
 def draw_line(database: sqlite3.Connection, first: int) -> None:
-    """Generate a new line, and a new epoch for the keys of rows without identity whose id is
-    `first` or higher. Raises sqlite3.Error, with nothing changed.
+    """Begin a new line, and a new epoch for rows without identity: it is in the keys of such rows
+    whose id is `first` or higher. Raises sqlite3.Error, and then changes nothing.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")

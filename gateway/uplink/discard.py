@@ -39,7 +39,7 @@ class Waiting:
 
 
 def waiting(spool: Spool) -> Waiting:
-    """Return the numbers of messages that wait in the whole spool."""
+    """Count the rows of the whole spool."""
     volume, cut = spool.volume(0), spool.unlanded()
     oldest, last = spool.ends()
     return Waiting(volume.rows, volume.bytes, cut.rows if cut else 0, oldest, last)

@@ -225,8 +225,8 @@ class _Work:
 
 
 def _next_epoch(origin: Origin, suffix: str = "") -> str:
-    """Return the epoch that follows the one of `origin`. It depends only on the arguments, so each
-    machine that lands this store uses the same.
+    """Return the epoch that follows the one of `origin`. It depends only on the arguments, so all
+    machines that land this store use the same epoch.
     """
     return hashlib.sha256(f"onceway spool land {origin.folder}{suffix}".encode()).hexdigest()[:8]
 

@@ -15,8 +15,8 @@ Row = dict[str, Any]
 
 
 def everything(source: Source, uplink: UplinkState | None) -> Row:
-    """Return the whole state. `problems`, the first key, has `part`, `what` and `todo` of each
-    problem. `status`: `ok` or `failing`.
+    """Return the whole state. status: `ok` or `failing`. problems: `part`, `what` and `todo` of
+    each problem.
     """
     broker = source.broker
     found = problems_and_remedies(source, uplink)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """A stream of a user. end: closes its connection."""
+    """A lasting connection of a user's browser. operator: whether the user is an operator. end:
+    closes the connection."""
 
     user: str
     operator: bool

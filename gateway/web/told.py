@@ -19,7 +19,8 @@ _UNTOLD = (UNTOLD, "clock")
 
 
 class Told:
-    """The present problems. If the uplink's state cannot be read, its last known state is used."""
+    """The present problems. If the uplink's state cannot be read, the last state that was read is
+    used."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -1,7 +1,7 @@
 """Measure the stack of a firmware, and the life of the EEPROM, by running the firmware.
 
-In: a HEX file for the Uno that publishes readings, and the number of readings. Out: one JSON object
-on standard output. radio: whether the firmware uses an SX1276.
+In: a HEX file for the Uno that publishes readings, the number of readings, and `--radio` if the
+firmware uses an SX1276. Out: one JSON object on standard output.
 
     python -m hil.boards.measure build/firmware/uno/sensor.hex --readings 20000
     python -m hil.boards.measure build/firmware/uno/sensor-lora.hex --radio

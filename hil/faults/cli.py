@@ -53,8 +53,8 @@ def _key(kind: type[Kind], name: str) -> dict[str, Any]:
 
 
 def _meaning(kind: type[Kind], name: str) -> str:
-    """Return the meaning of a key from the nearest base class that states it. A class that only
-    changes the default of the key states none.
+    """Return the meaning of a key from the nearest base class that has a text for the key. A class
+    that only changes the key's default has no text.
     """
     for base in kind.__mro__:
         field = getattr(base, "model_fields", {}).get(name)

@@ -299,7 +299,7 @@ class OtherBrokerUnderTest(Protocol):
 
 
 class SystemUnderTest(Protocol):
-    """The whole run, as a fault sees it."""
+    """The parts of a run that a fault may observe or break."""
 
     @property
     def counters(self) -> Counters: ...

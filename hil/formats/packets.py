@@ -211,7 +211,7 @@ class Cutter:
 
 
 def read(data: bytes) -> tuple[Packet, int]:
-    """Return the first packet of `data`, and its length. Raises PacketError, even if incomplete."""
+    """Return the first packet of `data`, and its length. Raises PacketError, also if incomplete."""
     if (end := _end(data)) is None:
         raise PacketError("an incomplete packet")
     return _read(data[0] >> 4, data[0] & 0x0F, data[end[0] : end[1]]), end[1]

@@ -94,8 +94,8 @@ SWEEPS = (
 """Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Last words of the names of counts. A fault at such a count may happen at a later value than
-planned, because it had to wait for another fault."""
+"""Words with which the names of some counts end. At such a count, a fault may happen at a later
+value than planned, because it had to wait for another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
@@ -215,7 +215,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the count `name` at the start and at the end of each other fault of the same target."""
+    """Yield start and end, on the count `name`, of each other fault of the same board or part."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)

@@ -47,7 +47,7 @@ class Watch:
         self.spools = {
             name: SpoolHop(folder.of(name).database, history, stored) for name in bench.gateways
         }
-        """Spools by gateway."""
+        """Observers of the spools, by gateway."""
         keys = {name: folder.of(name).key for name in bench.gateways}
         self.landing = LandingHop(folder.landing, folder.key, history, keys)
         self.progress = IngestProgress(folder.checkpoint, folder.table)

@@ -42,7 +42,7 @@ SAYS = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), True),
     **dict.fromkeys(("false", "no", "0", "0.0"), False),
 }
-"""Words that mean that a frame was or was not delivered, in small letters."""
+"""Words, in small letters, by which a recording says whether a frame was delivered."""
 
 WINDOW = 16  # frames by which a copy or an overtaken frame may be late
 WRAP = 1 << 16

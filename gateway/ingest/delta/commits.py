@@ -251,8 +251,8 @@ def is_whole(text: bytes, version: int) -> bool:
     The commit info comes first and contains the number of actions: in the note of the ingest's
     commits, in the metrics of Delta's commands. Some commits have no such number (`VACUUM`, `SET
     TBLPROPERTIES`, other programs); they count as complete if each line is complete. If a commit
-    adds a file again with a new deletion vector, it must also remove the file without it; otherwise
-    the file would be in the table twice.
+    adds a file again with a new deletion vector, the commit must also remove the earlier entry of
+    the file; otherwise the file would be in the table twice.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]

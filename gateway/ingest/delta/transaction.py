@@ -265,8 +265,8 @@ class DeltaWriter:
         )
 
     def _measure(self, transaction: Any, measures: "_Measures") -> None:
-        """Set the numbers of this commit in the table's history, under the names that Delta's own
-        writes use.
+        """Put the numbers of files, rows and bytes of this commit into the table's history, under
+        the names that Delta's own writes use.
         """
         context = self._spark.sparkContext._jsc.sc()
         metrics = self._jvm.scala.collection.immutable

@@ -131,7 +131,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held_file = Path(held_file) if held_file else None
         self._ceiling: Offset | None = None
         self._latest_offsets = progress
-        """The offset that Spark got last; before that, the progress of the table."""
+        """The last offset that Spark has received; at first, the progress of the table."""
 
     @property
     def _feeds(self) -> Feeds:

@@ -260,8 +260,8 @@ class Feeds:
         ]
 
     def _cleaned(self, feed: str) -> int:
-        """Return the number of the last batch that was deleted on purpose; 0 if there is none. If
-        the file about it cannot be read, return 0, and hold the feed.
+        """Return the number of a feed's last batch that was deleted on purpose; 0 if there is none.
+        If the file with this number cannot be read, return 0, and hold the feed.
         """
         try:
             return self._landing.cleaned(feed)

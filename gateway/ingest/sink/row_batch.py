@@ -67,7 +67,7 @@ class RowBatch(MicroBatch):
         return self._split(chunks, drop, "left_semi").select(*PUBLICATION_COLUMNS)
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Let Spark drop the rows from memory and disk."""
+        """Release the copies of the rows that Spark keeps in memory and on disk."""
         self._rows.unpersist()
 
     def _some_of(self, drop: list[ChunkRange]) -> list[int]:

@@ -64,8 +64,8 @@ def end_tail(core: Core, member: str, stage: Stage) -> None:
 def send_to(
     core: Core, session: Session, move: SessionMove, forwarder: Forwarder, member: str
 ) -> None:
-    """Set the gateway to which a forwarder sends its messages, because the gateway of the
-    forwarder's session is now known.
+    """Let a forwarder send its messages to `member`, the gateway of its session, which is now
+    known.
     """
     forwarder.member = member
     session.expiry = NEVER  # the session may be in use

@@ -132,8 +132,8 @@ def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
 def deliver_forwarded(
     core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
 ) -> None:
-    """Deliver forwarded messages to one session. If the session's queue is full and would refuse
-    the publisher, the messages are dropped: the publisher has got its acknowledgement already.
+    """Deliver forwarded messages to one session. If its queue is full and configured to refuse the
+    publisher, drop them: the publisher has got its acknowledgement already.
     """
     session = route.session
     if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):

@@ -27,7 +27,8 @@ def give(core: Core, session: Session, order: SessionExport) -> int:
 
 
 def stays(core: Core, order: SessionExport) -> bool:
-    """Whether a session cannot move: it has ended, or a client is connected to it here."""
+    """Whether an ordered move cannot happen: its session has ended, or a client is connected to it
+    here."""
     session = core.by_id.get(order.session)
     return session is None or session.ended or session.connection is not None
 

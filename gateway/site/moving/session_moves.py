@@ -158,9 +158,9 @@ class SessionMoves:
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
         """Return the session whose queue gets a message for `session`, and the properties to send
-        with the message. In general, these are the arguments. If `session` has moved and its new
-        gateway is known, the queue for that gateway gets the message, and the properties name the
-        moved session.
+        with the message. For a session that has not moved, these are `session` and `extra`. If the
+        session has moved and its new gateway is known, the queue for that gateway gets the message,
+        and the properties name the session.
         """
         move = move_of(session)
         if move is not None and move.forwarder is not None and move.forwarder.member:

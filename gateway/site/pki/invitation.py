@@ -256,8 +256,8 @@ def _same(kept: _Spent, key: Ed25519PublicKey) -> _Spent:
 def _issue(
     folder: Path, authority: Authority, name: str, key: Ed25519PublicKey
 ) -> tuple[str, bool]:
-    """Issue a certificate. Return it in PEM, and whether the name had one before. The earlier
-    certificate is revoked: a name belongs to one machine.
+    """Issue a certificate for a name. Return the certificate in PEM, and whether the name had one
+    before. An earlier certificate is revoked, because a name belongs to one machine.
     """
     removed = Removed(folder, membership(folder))
     until = removed.until(name)

@@ -119,7 +119,7 @@ def _text_bytes(text: str) -> int:
 
 
 def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Split rows so that each portion fits into a frame, if each row does."""
+    """Split rows into portions. A portion fits into one frame if each of its rows does."""
     begin = size = 0
     for index, row in enumerate(rows):
         needed = row_bytes(row)

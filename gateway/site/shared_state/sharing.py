@@ -40,7 +40,7 @@ Held = TypeVar("Held", bound=Item)
 
 
 class Link(Generic[Held]):
-    """The state of the sharing with one member. Exists as long as the member's link."""
+    """The state of the exchange of items with one member. Exists as long as the member's link."""
 
     def __init__(self, member: str) -> None:
         self.member = member

@@ -17,7 +17,8 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Unneeded places are deleted after this many writes of places, plus half the number of all places.
+"""Number of writes of places, in addition to half the number of all places, after which unneeded
+places are deleted.
 """
 MOST_UNHEARD = 1024
 """Largest number of places that are kept for clients without a session, until these clients

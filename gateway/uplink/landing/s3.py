@@ -56,7 +56,7 @@ The error codes and bodies of these answers differ from store to store.
 """
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
-"""The services of AWS that store batches and give credentials."""
+"""The services of AWS that a landing place needs: for its objects, and for credentials."""
 
 
 def _small_loader() -> Any:
