@@ -361,7 +361,7 @@ class Convergence:
     async def _make_equal(
         self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
     ) -> None:
-        """Take `steps`, after which both brokers have the same retained messages. before: our
+        """Carry out `steps`. Then both brokers have the same retained messages. before: our
         retained messages before the survey, by topic.
         """
         self._differ, self._crossing = len(steps) + self._stuck, True

@@ -18,9 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """The gate of one direction. go: called with packets that may be forwarded. prefix: the prefix
-    of the other broker's topics; None for packets of our broker. failed: called with the reason if
-    `go` raises an exception.
+    """Hands on the packets of one direction, in order. If the topic of a retained message must be
+    noted first, this message and all packets behind it wait. go: called with packets that may be
+    forwarded. prefix: the prefix of the other broker's topics; None for packets of our broker.
+    failed: called with the reason if `go` raises an exception.
     """
 
     def __init__(

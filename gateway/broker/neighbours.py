@@ -93,7 +93,7 @@ class Neighbours:
         """Note that a session has ended."""
 
     def seal(self) -> None:
-        """Add the missing rows about peer gateways to the open changes, which are sealed next."""
+        """Add rows about peer gateways to the open changes, just before a commit takes them."""
 
     def sealed(self, commit: Commit) -> None:
         """Note that this commit now has the open changes. Called before new changes begin, if the

@@ -552,8 +552,8 @@ class QuotaSection(Section):
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns of user names; "" stands for all anonymous clients. Only the first section that
-    matches a user applies.
+    """Shell patterns of user names; "" stands for all anonymous clients. Only the first section
+    that matches a user applies.
     """
     sessions: Count | None = None
     """Largest number of sessions. A further session is refused with 0x97."""

@@ -291,9 +291,9 @@ class ReliableLink(ABC):
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add data to the `Received` event of the session. While nothing else happens, one call of
-        `receive` makes one such event. So a reader that pauses because of the event gets no further
-        data.
+        """Add data to the last event if it is the session's `Received` event; otherwise add a new
+        one. So data that arrive together become one event. If the reader pauses because of this
+        event, no second one follows.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:

@@ -106,7 +106,7 @@ MOST_OVERHEARD = 1000
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S. Only the time between two rows is limited."""
+"""Requests that may take longer than TIMEOUT_S. It then limits the time from row to row."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
 """Requests before which the device registry is read again: a command may have changed it."""

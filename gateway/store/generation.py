@@ -101,7 +101,7 @@ class Generation:
         self._changed = monotonic()
 
     def look(self) -> None:
-        """Change the generation word if its last change was EACH_S ago. Raises sqlite3.Error,
+        """Change the generation word if it is at least EACH_S seconds old. Raises sqlite3.Error,
         OSError.
         """
         if monotonic() - self._changed >= EACH_S:

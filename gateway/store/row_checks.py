@@ -408,8 +408,9 @@ list. The list is the parameter.
 def with_checks(
     database: sqlite3.Connection, messages: Sequence[MessageRow], queue: Sequence[QueueRow]
 ) -> tuple[list[MessageRow], list[QueueRow]]:
-    """Return the rows with row numbers in place of the broker's numbers of messages. Delete earlier
-    rows with the same broker's numbers: the broker uses the number of an unneeded message again.
+    """Return the rows with row numbers, which contain a check, in place of the broker's numbers of
+    messages. Delete stored messages with the same numbers, because the broker reuses the number of
+    a message that is no longer needed.
     """
     stored = [(row[0] << BITS | content_sum(*row[1:]), *row[1:]) for row in messages]
     rows = {row[0] >> BITS: row[0] for row in stored}

@@ -189,7 +189,7 @@ class SimulatedDevice(Boards):
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
         """Cut the power of a provisioned board, and replace the content of its EEPROM. Its ledger
-        is empty until the board is released. From now on, faults can be ordered for the board.
+        begins when the board is released. From now on, faults can be ordered for the board.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:

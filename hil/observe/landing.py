@@ -21,9 +21,9 @@ rig's file is 120 bytes larger than the gateway's.)
 
 
 class LandingHop:
-    """Observer of the batches at the landing place. A batch without a manifest is not read. A batch
-    counts as empty if it does not match its manifest, or if the manifest is not signed by the
-    gateway. key: the gateway's key. keys: by name, if there are several gateways.
+    """Observer of the batches at the landing place that have a manifest. A batch counts as empty if
+    it does not match its manifest, or if the manifest is not signed by the gateway. key: the
+    gateway's key. keys: the key of each gateway by name, if there are several.
     """
 
     def __init__(

@@ -76,9 +76,9 @@ class _Session:
 
 
 class Tap:
-    """Reader of both directions of a wire. counts: per direction, DATA frames (`frames`) and
-    repeated ones (`frames_again`); PUBLISH packets (`publishes`) and those with DUP
-    (`publishes_again`)."""
+    """Reader of both directions of a wire. counts: for each direction, the numbers of DATA frames
+    (`frames`), of repeated ones (`frames_again`), of PUBLISH packets (`publishes`), and of those
+    with DUP (`publishes_again`)."""
 
     def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
         """Create the tap. key: returns the key of the board that is on the line now."""

@@ -56,7 +56,7 @@ _WRAPPERS = (
     "Task failed while writing rows",
     "Task not serializable",
 )
-"""Texts of messages that name no cause: the cause is in another message of the same error."""
+"""Texts in messages that name no cause: the cause is in another message of the same error."""
 
 _LOG_FILE = (
     "A file of the table's log (_delta_log) is missing or damaged. Restore the table from a"

@@ -64,7 +64,7 @@ class Net:
         self._far: dict[str, FarMember] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[asyncio.Task[None]] = set()
-        """Tasks that write files. `close` waits for them."""
+        """Tasks that may write files. `close` waits for them."""
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
         self._closing = False

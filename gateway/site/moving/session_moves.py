@@ -29,7 +29,7 @@ class SessionMoves:
         forwarder.
         """
         self.queues: dict[str, Session] = {}
-        """The sessions that stand for the other gateways, by name."""
+        """The sessions that stand for the other gateways, by the gateway's name."""
         self.tell: Callable[[], None] = lambda: None
         """Callback that sends new filters to the other gateways (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
@@ -158,9 +158,9 @@ class SessionMoves:
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
         """Return the session whose queue gets a message for `session`, and the properties to send
-        with the message. For a session that has not moved, these are `session` and `extra`. If the
-        session has moved and its new gateway is known, the queue for that gateway gets the message,
-        and the properties name the session.
+        with the message. If `session` has moved and its new gateway is known, the queue for that
+        gateway gets the message, and the properties name `session`. Otherwise, return the arguments
+        unchanged.
         """
         move = move_of(session)
         if move is not None and move.forwarder is not None and move.forwarder.member:

@@ -53,8 +53,7 @@ _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL: the packet identifier is unknown here, and another gateway could not be asked",
 )
-"""Reason to end a connection with a version before MQTT 5, in which PUBCOMP cannot report this
-failure.
+"""Reason to end a connection with an MQTT version below 5: its PUBCOMP cannot report this failure.
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
