@@ -493,7 +493,7 @@ def _device_and_target(
     at_its_port: bool = False,
 ) -> Target:
     """Return the target of a job for a device of the registry. at_its_port: if no port is named,
-    use the port where the board was written last, provided that it still exists.
+    use the port where the board was written last, if that port still exists.
     """
     return _target(
         *_board_and_port(registry, name, board, port, at_its_port=at_its_port), hex_file, foreign

@@ -54,8 +54,8 @@ class Passwords:
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
     def _remembered(self, earlier: "Passwords") -> dict[str, tuple[bytes, float]]:
-        """Return the passwords that `earlier` found correct, for users whom the same file entry or
-        the same hook still checks.
+        """Return the passwords that `earlier` found correct, for users who are still checked in the
+        same way: by an unchanged entry in the file, or by the same hook.
         """
         same_hook = all(
             getattr(self._section, key) == getattr(earlier._section, key) for key in _HOOK_KEYS

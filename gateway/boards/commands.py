@@ -31,8 +31,8 @@ _SLOW = "The disk is slow: the command waits for it."
 async def command(
     engine: Engine, user: str, device: str, text: str, correlation: bytes
 ) -> str | None:
-    """Send a command for a user, if the access rules allow it. Return None, or a sentence that says
-    why the command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data
+    """Send a command for a user, if the access rules allow it. Return None if the command is on
+    disk within PATIENCE_S, else a sentence that says what went wrong. correlation: Correlation Data
     for the answer.
     """
     number = re.search(r"\d+", text)
@@ -58,8 +58,8 @@ async def command(
 async def send(
     engine: Engine, device: str, text: str, correlation: bytes | None = None
 ) -> str | None:
-    """Publish a command without checking a user's rights. Return None, or a sentence that says why
-    the command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for
+    """Publish a command without checking a user's rights. Return None if the command is on disk
+    within PATIENCE_S, else a sentence that says what went wrong. correlation: Correlation Data for
     the answer; None: no answer is awaited.
     """
     broker = engine.broker

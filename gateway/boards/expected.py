@@ -452,7 +452,9 @@ class Expected:
         return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
 
     def _silence(self, name: str, known: Memory, now: float) -> float:
-        """Return the board's seconds of silence in this run and in earlier runs together."""
+        """Return for how many seconds the board has been silent, in this run and earlier runs
+        together.
+        """
         last = known.since if known.heard is None else known.heard
         return known.silent + max(0.0, now - max(last, self._quiet_from(name, now)))
 

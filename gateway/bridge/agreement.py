@@ -138,8 +138,7 @@ class Agreement:
         digest of the message, None if neither broker has one.
         """
         self._written: dict[str, Digest] = {}
-        """The states that the mark covers which is now being written: a copy of `_last` from the
-        time when the mark was begun.
+        """States that the mark in progress covers: a copy of `_last`, made when the mark was begun.
         """
 
     def __len__(self) -> int:

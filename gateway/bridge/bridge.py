@@ -369,9 +369,9 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return the properties for the CONNECT to our broker, with the Receive Maximum of the
-        other broker. theirs: properties of the other broker's CONNACK. Log the limits in them that
-        are too low for this bridge.
+        """Return the properties for the CONNECT to our broker: the Receive Maximum of the other
+        broker. Log a warning for each limit of the other broker that is too low for this bridge.
+        theirs: the properties of the other broker's CONNACK.
         """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(

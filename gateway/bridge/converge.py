@@ -57,7 +57,9 @@ AGAIN_S = 600.0
 BYTES_PER_S = 10
 """Largest average rate, in bytes per second, at which repeated comparisons read messages."""
 BUSY_S = 30.0
-"""Seconds after which a comparison begins even if messages still cross."""
+"""Seconds for which a comparison waits until no message is on its way. After that, it waits only
+for the messages that are then in the queue.
+"""
 PER_BATCH = 10
 BATCH_S = 0.1
 """At most PER_BATCH retained messages are sent in BATCH_S seconds."""

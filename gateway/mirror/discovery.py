@@ -19,7 +19,9 @@ UPDATE, INSTALL = "commands/+/update", "install"
 """Topic filter and payload of Home Assistant's request to update a board."""
 LEAST_EXPIRY_S = 600
 _GAPS = 3
-"""A value counts as unknown after this many times the longest gap between readings."""
+"""A value counts as unknown if no reading comes for the longest gap so far times this number, and
+for LEAST_EXPIRY_S at least.
+"""
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"
 """Template for the record NAME.fault: the value NAME counts as available while the fault is 0."""

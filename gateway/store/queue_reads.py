@@ -52,8 +52,8 @@ UNSOUND = f"NOT EXISTS (SELECT 1 FROM message WHERE id = queue.message AND {WHOL
 or the message is missing.
 """
 _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share)")
-"""The columns of `DELIVERY`, with NULL for the message of an entry that cannot be sent. The broker
-checks the topic for NULL (`gateway/broker/queue_pages.py`).
+"""The columns of `DELIVERY`. For an entry that cannot be sent, the columns of the message are NULL,
+and `share` is empty. The broker checks the topic for NULL (`gateway/broker/queue_pages.py`).
 """
 _SOUND = f"LEFT JOIN message ON message.id = queue.message AND {WHOLE}"
 _OTHERS = (

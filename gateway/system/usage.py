@@ -232,8 +232,8 @@ class Accounts:
 
 
 Notes = dict[tuple[str, str], tuple[str, int] | None]
-"""Changes of the table `origin`, by the kind and key of the row. A value has the row's origin and
-bytes; None deletes the row.
+"""Changes of the table `origin`. Key: kind and key of a row. Value: the row's origin and its number
+of bytes; None deletes the row.
 """
 
 

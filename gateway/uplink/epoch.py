@@ -34,9 +34,9 @@ def draw() -> str:
 
 
 def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
-    """Continue under a new epoch and a new owner number (`owner.py`), because batch `number` of
-    this epoch cannot be landed by this store. The new owner number excludes a clone that still
-    runs. Raises Unreachable, with nothing changed.
+    """Continue under a new epoch and a new owner number (`owner.py`), because this store cannot
+    land batch `number` of its present epoch. If a clone of this store still runs, the new owner
+    number excludes it. Raises Unreachable; then nothing has changed.
     """
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)

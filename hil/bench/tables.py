@@ -43,12 +43,11 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board (port), or a simulated Uno with a sketch of its own (sketch), or with the
-    example for a sensor (sensor). port: port of a real board, best its name under
-    /dev/serial/by-id. sketch: HEX file, which must contain the library. sensor: kind of the sensor.
-    The other keys are for a real board. kind: see `onceway board list`. link: how the board
-    communicates. If a board has a radio, `port` is the port of its USB cable. power: switch of the
-    board's power.
+    """A board, given by one of three keys. port: port of a real board, best its name under
+    /dev/serial/by-id. For a board with a radio, this is the port of its USB cable. sketch: HEX file
+    for a simulated Uno; it must contain the library. sensor: kind of sensor; a simulated Uno runs
+    the example for it. The other keys are for a real board. kind: see `onceway board list`. link:
+    how the board communicates. power: switch of the board's power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

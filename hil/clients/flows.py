@@ -82,9 +82,9 @@ class Flows:
         return (self._first - 1 + offset) % IDENTIFIERS + 1
 
     def connected(self, session_present: bool) -> tuple[list[Packet], list[int]]:
-        """Return the packets to send at once, in their original order [MQTT-4.6.0-1], and the
-        numbers of messages that must be published again because the broker has lost the session
-        [MQTT-3.2.2-4].
+        """Begin a connection. Return the packets to send at once, in their original order
+        [MQTT-4.6.0-1]. If the broker has lost the session, return no packets, but the numbers of
+        the messages that must be published again [MQTT-3.2.2-4].
         """
         self._connection += 1
         if not session_present:

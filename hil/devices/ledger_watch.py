@@ -308,8 +308,9 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Return the interval in milliseconds, or None for a torn record. The CRC covers the number
-    and, unless the unit is milliseconds, the unit, which is not in the record.
+    """Return the interval in milliseconds, or None for a torn record. A record has a number and a
+    CRC. The CRC shows the unit: it covers the number and, unless the unit is milliseconds, the
+    unit.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

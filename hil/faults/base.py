@@ -49,7 +49,7 @@ class Kind(BaseModel, ABC):
     """
     counter: ClassVar[str] = "spooled"
     """For kinds that break a part of the site: name of the counter whose value is a fault's place.
-    A device's fault has as its place a count of the device's own readings.
+    For a fault of a device, the place is a count of the device's own readings.
     """
     looked: ClassVar[bool] = False
     """Whether the rig finds the place by watching the counter. If so, the judge compares the place

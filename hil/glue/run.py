@@ -399,5 +399,5 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user under which mosquitto runs. It can write in the folder of the run."""
+    """Return the user under which mosquitto runs. This user can write in the folder of the run."""
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

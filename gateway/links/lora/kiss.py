@@ -115,7 +115,7 @@ class _Step:
 
 class KissModem:
     """A KISS modem, which implements `Radio`. frequency: Hz. modulation: as in the boards' frames.
-    For the frames that the modem sends, its firmware chooses another preamble. power: dBm.
+    The modem's own frames differ in the preamble, which its firmware chooses. power: dBm.
     """
 
     longest = LONGEST

@@ -202,7 +202,9 @@ def read_count(file: Path) -> int:
 
 
 def write(file: Path, data: bytes, count: int | None = None) -> None:
-    """Write the file atomically, and then the number of this write, if any. Raises OSError."""
+    """Write the file atomically. If `count` is given, it is the number of this write: write it then
+    to the file's `.count` file. Raises OSError.
+    """
     _replace(file, data)
     if count is not None:
         _replace(_count_of(file), str(count).encode())

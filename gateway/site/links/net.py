@@ -180,7 +180,7 @@ class Net:
         return last is not None and last.stop_reason == ""
 
     def has_begun(self, member: str) -> bool:
-        """Whether the latest link is the first one since the member's last start."""
+        """Whether the latest link to a member is the first one since that member started."""
         return self._far[member].begun
 
     def removed_members(self) -> list[str]:

@@ -57,12 +57,12 @@ _UNSURE = (
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""Share of a client's Keep Alive: its CONNECT waits at most this long for members that may be
-starting. A client gives up when its Keep Alive is over.
+"""Longest wait of a CONNECT for members that may be starting, as a share of the client's Keep
+Alive. A client gives up when its Keep Alive is over.
 """
 _TWICE = 2
-"""Largest number of places (`Place`), as a multiple of `limits.sessions`. Beyond it, a CONNECT that
-needs a session lookup is refused.
+"""If there are more places (`Place`) than `limits.sessions` times this number, a CONNECT that needs
+a session lookup is refused.
 """
 
 

@@ -28,10 +28,11 @@ from gateway.uplink.manifest import INCOMING, set_aside_name
 
 
 class FileLanding(Landing, proof.Files):
-    """Base class of landing places made of files. A subclass has the operations of `proof.Files`.
+    """Base class of landing places made of files. A subclass implements the operations of
+    `proof.Files`.
 
     sets_aside: whether the place may be unable to replace a file atomically. If so, the existing
-    file has another name while it is replaced, and keeps that name after an interruption.
+    file is renamed while it is replaced. After an interruption, it still has that other name.
     """
 
     sets_aside = True

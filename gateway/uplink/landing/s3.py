@@ -120,9 +120,9 @@ class S3Landing(Landing):
             return True
 
     def _find_way(self, gateway: str) -> Way | None:
-        """Put the same object once or twice. Return Way.CONDITION if the store refuses a put
-        because the object exists, perhaps from an earlier proof. Return None if the store cannot
-        refuse.
+        """Put the same object up to two times, each time on condition that it does not exist.
+        Return Way.CONDITION if the store refuses a put because the object exists; an earlier proof
+        may have left it. Return None if the store cannot refuse.
         """
         for _ in range(2):
             try:
