@@ -1,5 +1,6 @@
-"""A second board with a name that is in use, a radio board, a modem that is gone, and a gateway
-without an uplink. Each problem is reported once when it begins, and once when it ends.
+"""The trial of four problems: a second board with a name that is in use, a radio board, a modem
+that is gone, and a gateway without an uplink. Each problem must be reported once when it begins,
+and once when it ends.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
 Wrong.

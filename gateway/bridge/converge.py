@@ -543,8 +543,8 @@ class Convergence:
     # -- the mark
 
     async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
-        """Write a mark if a new one is needed. Read it again, to see whether the other broker keeps
-        it. least: number of the mark at the other broker, 0 if it has none.
+        """If a new mark is needed, write it, and read it back to see whether the other broker keeps
+        it. least: number of the mark that the other broker has, 0 if it has none.
         """
         agreement, topic = self.agreement, _mark_topic(link)
         if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):

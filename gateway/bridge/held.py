@@ -24,8 +24,8 @@ MOST_BYTES = 4_000_000
 
 
 class Held:
-    """Waiting messages of one connection. passes: returns whether our broker's refusal of a message
-    is temporary. now: returns the time in seconds.
+    """Messages of one connection that our broker has not accepted yet. passes: returns whether our
+    broker's refusal of a message is temporary. now: returns the time in seconds.
     """
 
     def __init__(self, passes: Callable[[Publish], bool], now: Callable[[], float]) -> None:

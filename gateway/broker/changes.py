@@ -105,7 +105,7 @@ class Changes:
         self.spool: list[SpoolRow] = []
         self.neighbours: NeighbourRows | None = None
         self.origins: Notes = {}
-        """Rows about origins of clients. These rows alone cause no commit."""
+        """Rows about origins of clients. They cause no commit, but go with the next one."""
         self.aside: dict[int, AsideRow | None] = {}
         """Rows of messages that are set aside, by number; None deletes a row."""
 

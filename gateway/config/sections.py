@@ -897,7 +897,8 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add access rules: to protect mirrored topics, and for the gateway's own clients."""
+        """Add the rules that protect mirrored topics, and the rules for the gateway's own clients.
+        """
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")

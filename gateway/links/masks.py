@@ -24,7 +24,8 @@ class Masks:
         self._first = b""
         """First byte of a frame, kept until the second byte, with the mask bit, arrives."""
         self._length = b""
-        """Bytes of an extended payload length that have arrived. `_length_lacks` more are to come.
+        """Bytes that have arrived of a frame's extended payload length. `_length_lacks` bytes of it
+        have not arrived yet.
         """
         self._length_lacks = 0
         self._skip = 0

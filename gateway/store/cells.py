@@ -74,8 +74,9 @@ def is_names(data: Value) -> bool:
 
 
 def is_extra(block: Value) -> bool:
-    """Whether these bytes are Subscription Identifiers. An address between two gateways
-    (`gateway/site/moving/addresses.py`) has the same form, and may have the number 0.
+    """Whether these bytes are Subscription Identifiers, or the address of a message between two
+    gateways (`gateway/site/moving/addresses.py`). An address has the same form, and may have the
+    number 0.
     """
     return isinstance(block, bytes) and _IDENTIFIERS.fullmatch(block) is not None
 

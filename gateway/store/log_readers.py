@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 _FIRST, _LAST = 123, 127
-"""First and last byte of the wal-index whose locks are read marks."""
+"""First and last of the bytes in the wal-index (`-shm`) that SQLite's readers lock."""
 _LOCKS = Path("/proc/locks")
 
 

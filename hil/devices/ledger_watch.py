@@ -308,9 +308,8 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Return the interval in milliseconds, or None for a torn record. A record has a number and a
-    CRC. The CRC shows the unit: it covers the number and, unless the unit is milliseconds, the
-    unit.
+    """Return the interval in milliseconds; None for a torn record. The unit is not in the record,
+    but the CRC covers number and unit, or the number alone if the unit is milliseconds.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

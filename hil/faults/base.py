@@ -66,7 +66,8 @@ class Kind(BaseModel, ABC):
     bounded: ClassVar[bool] = False
     """Whether the fault ends by itself. The run then waits for its end, even without progress."""
     needs_traffic: ClassVar[bool] = False
-    """Whether the fault needs traffic: boards sample until the fault has happened."""
+    """Whether the fault happens only while there is traffic: boards sample until it has happened.
+    """
     machine_of: ClassVar[str | None] = None
     """Program that must run on a simulated faulty machine for this fault (hil/faults/preload.py).
     """
@@ -79,7 +80,7 @@ class Kind(BaseModel, ABC):
     """For kinds that break a sensor: the kinds of sensors that can have the fault."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
-    """Whether the fault is for a run with a single gateway, or for a site of several."""
+    """Runs that the fault is for: with one gateway, with several (a site), or with any number."""
     of_all: ClassVar[bool] = False
     """For faults of a site: whether one fault strikes all gateways or clients at once."""
 

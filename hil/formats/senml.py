@@ -20,4 +20,4 @@ LABELS = {
 }
 """Labels of JSON and their numbers in CBOR."""
 RELATIVE = 1 << 28
-"""Limit below which a time in seconds is relative to now (section 4.5.3)."""
+"""A time below this number of seconds is relative to now (RFC 8428, 4.5.3)."""

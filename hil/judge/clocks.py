@@ -26,12 +26,10 @@ S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
 """Most by which a time may be too early: 1 s because the gateway drops the fraction of its second,
-1 s because the board does so, and 2 s because a WELCOME may be late on a busy machine.
-"""
+1 s because the board does so, and 2 s because a WELCOME may be late on a busy machine."""
 LATE_NS = 2 * S
 """Most by which a time may be too late: 1 s because the WELCOME may set the board's clock just
-before its next second begins, and 1 s because the simulator may be behind real time.
-"""
+before its next second begins, and 1 s because the simulator may be behind real time."""
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S

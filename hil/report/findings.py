@@ -48,11 +48,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A recorded link that was replayed on one direction of a line. begin: start of the part that
-    was used. seconds: length of this part. of: length of the recording. These three are in seconds
-    of the recording. frames, lost: number of frames in the run. run_s, up_s: seconds of the run,
-    and those in which the link was up. longest_outage: length to which longer outages were
-    shortened. shortened: number of these outages in the recording.
+    """A recorded link that was replayed on one direction of a line. begin, seconds: start and
+    length of the part that was used. of: length of the recording. These three are in seconds of the
+    recording. frames, lost: number of all and of lost frames in the run. run_s: seconds of the run.
+    up_s: seconds with the link up. longest_outage: length to which longer outages were shortened.
+    shortened: number of these outages in the recording.
     """
 
     trace: str

@@ -112,8 +112,8 @@ class Watch:
             self._moved, self._moved_at = moved, time.monotonic()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done()`, or give up after the bench's stall_s without progress. The checker
-        reports missing publications.
+        """Wait until `done()` is true, or until nothing has moved for the bench's `stall_s`. In
+        this case, the judge reports what is missing.
         """
         self._moved_at = time.monotonic()
         await wait_until(lambda: done() or self._gives_up())

@@ -47,8 +47,8 @@ SMALL_PARTITION_ROWS = 20_000
 """A micro-batch with fewer rows than this gets only one task."""
 
 PATIENT = 5
-"""A task tries an unreadable batch again, after pauses. After this many of them, it tries each
-further unreadable batch only once.
+"""A task tries several times, with pauses, to read a batch. Once this many of its batches have
+stayed unreadable, it tries each further batch only once.
 """
 
 log = logging.getLogger("onceway.ingest")

@@ -104,9 +104,9 @@ class Dialling:
         far.attempt = None
 
     def knocked(self, far: FarMember, late: bool) -> None:
-        """Dial a knocking member at once, if it has no link. A link that was silent for _STALE_S is
-        ended first, unless `late`: received bytes may still be unread, because this gateway itself
-        hung.
+        """Dial a knocking member at once, if it has no link. If it has a link on which it was
+        silent for more than _STALE_S, end this link first. late: whether received bytes may still
+        be unread, because this gateway itself hung. Then no link is ended.
         """
         now = asyncio.get_running_loop().time()
         if far.link is not None and silence_s(far.link, now) > _STALE_S and not late:

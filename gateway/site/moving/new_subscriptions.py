@@ -51,8 +51,9 @@ class Behind:
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:
-        """Handle the beginning of an exchange. Send ASK, unless an ASK that was sent within the
-        last AGAIN_S seconds is still unanswered.
+        """Note that an exchange with a member has begun, and send ASK to the member. If an ASK that
+        was sent within the last AGAIN_S seconds is still unanswered, send another one after its
+        answer.
         """
         self._open.add(member)
         asked = self._asked.get(member)

@@ -24,8 +24,8 @@ from gateway.site.rules.working import Working
 AT_ONCE = 512
 """Largest number of sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
-"""Largest memory for one member's waiting requests, in bytes. A member that exceeds it gets a
-SiteError.
+"""Largest memory for one member's waiting requests, in bytes. If the requests need more, SiteError
+is raised.
 """
 _CALL_BYTES = 200
 """Memory that a waiting request takes in addition to its client identifier, in bytes."""

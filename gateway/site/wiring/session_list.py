@@ -133,8 +133,7 @@ class Listing:
 
     async def holders(self) -> dict[str, set[str] | None]:
         """Return, for each other member, the clients whose sessions it has; None for a member that
-        does not answer. This call waits while a user's list is in progress, and a user's list waits
-        for this call.
+        does not answer. While a user's list is in progress, this call waits, and vice versa.
         """
         found: dict[str, set[str] | None] = {member: set() for member in self._others}
         async with self._one:

@@ -55,7 +55,7 @@ class _Given:
 
 
 _NO_PLACE = Place()
-"""`Place` of a client for whom none is remembered."""
+"""Stands for the `Place` of a client that has none. It is never changed."""
 
 
 def own_key(session: Session) -> str:
