@@ -120,7 +120,7 @@ class Access(Protocol):
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
         """Note that a publication of a device has arrived, new or duplicate. identity: device,
-        incarnation, sequence. monotonic: µs since the gateway started.
+        incarnation, sequence. monotonic: time of arrival in µs since the gateway's start.
         """
         return
 

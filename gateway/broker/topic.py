@@ -138,7 +138,7 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Largest number of index entries that `invalidate` visits. Beyond it, it returns False."""
+"""`invalidate` visits at most about this many index entries, and else returns False."""
 
 _DEPTH = 4
 """Number of levels of a name that the index distinguishes. Deeper levels share an entry."""

@@ -165,8 +165,8 @@ class Exchanges:
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
-        """Let the connection of this request live longer than `lifetime_s`, and no longer count it
-        for `most`.
+        """Allow the connection of this request to live longer than `lifetime_s`. From now on, it
+        does not count against `most`.
         """
         found = self._open.get(request.protocol)
         if found is not None:

@@ -18,7 +18,7 @@ from gateway.broker.store_rows import NeighbourRows, Recovered
 from gateway.mqtt.wire import MAX_VARINT
 
 HALF = 27
-"""Number of bits of each half in which a moving id is sent. A moving id has 54 bits."""
+"""A moving id has 54 bits. It is sent in two halves of this many bits."""
 MOVING_IDS = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""

@@ -184,8 +184,8 @@ class Account:
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """Count published messages and their bytes. Return for how many seconds to pause the user's
-        clients.
+        """Count published messages and their bytes. Return for how many seconds the user's clients
+        must pause, to stay within the quota.
         """
         quota = self.quota
         if quota is None:

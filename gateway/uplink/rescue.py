@@ -111,8 +111,8 @@ def _must_know(landing: Landing, gateway: str) -> None:
 
 @contextmanager
 def _naming(directory: Path, copy: Path) -> Iterator[None]:
-    """Let errors within the context name the directory, not its copy. Raises StoreError if the
-    store is damaged.
+    """Change each error that is raised within the context, so that it names the directory instead
+    of its copy. Raises StoreError if the store is damaged.
     """
     try:
         yield

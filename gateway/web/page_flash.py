@@ -213,7 +213,9 @@ class PageFlash:
 
 
 def _result(code: int, out: str, errors: str) -> tuple[str | None, str | None]:
-    """Return error and outcome of a command that has ended. Error or outcome is None."""
+    """Return two values for a command that has ended: the error, or None if it succeeded; the
+    outcome, or None if it failed.
+    """
     with suppress(ValueError, KeyError, TypeError, IndexError):
         found = json.loads(out)
         row = found[0] if isinstance(found, list) else found

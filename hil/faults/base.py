@@ -52,8 +52,8 @@ class Kind(BaseModel, ABC):
     For a fault of a device, the place is a count of the device's own readings.
     """
     looked: ClassVar[bool] = False
-    """Whether the rig finds the place by watching the counter. If so, the judge compares the place
-    with the rows that the system had at that time (hil/judge/places.py).
+    """Whether the rig finds the place by watching the counter. If so, the judge checks the place by
+    the rows that the system had when the fault happened (hil/judge/places.py).
     """
     needs_ingest: ClassVar[bool] = False
     """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""

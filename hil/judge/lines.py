@@ -43,7 +43,8 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """Fill in each publication from its packets. Call this after all events were added."""
+        """Note in each publication's `Message` what its packets show. Call this after all events.
+        """
         for event, message in self.publications:
             self._tell(event, message)
 
@@ -62,5 +63,5 @@ class Lines:
 
 
 def _is(payload: str, records: Sequence[Record]) -> bool:
-    """Return whether a payload may belong to a publication. Without records, every payload may."""
+    """Whether a payload may be from a publication with these records; always true without any."""
     return not records or says(decode(bytes.fromhex(payload)), records)

@@ -317,8 +317,8 @@ class Feeds:
         return cleaned
 
     def _goes_on(self, hole: Hole, offset: Offset) -> bool:
-        """Whether the missing batches were deleted on purpose after the last check. If so, `offset`
-        is moved behind them.
+        """Return whether the missing batches of a hole were deleted on purpose after the last
+        check. If so, move `offset` behind them.
         """
         if hole.arrived == hole.number:
             return False

@@ -418,8 +418,8 @@ class Landing:
         return cleaned or {}
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
-        """Return host and time (ISO 8601) of a gateway that tried to use the name `gateway`, which
-        another gateway has, and was refused. None if there is no readable note about this.
+        """Return host and time (ISO 8601) of a gateway that was refused, because it tried to use
+        the name `gateway` of another gateway. None if there is no readable note about this.
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:

@@ -186,8 +186,8 @@ class _Device:
     greeting: bytes = b""
     """The last HELLO of the board; empty once a TURN has followed."""
     elsewhere: bool = False
-    """Whether the board has a session at another gateway. It sends TURNs without a session here,
-    and goes on to new ones, so another gateway must answer them.
+    """Whether the board has a session at another gateway. It has none here, but continues to send
+    new TURNs, so another gateway must answer them.
     """
 
 

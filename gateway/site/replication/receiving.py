@@ -39,8 +39,8 @@ that reports one more gets a SiteError.
 @dataclass(slots=True)
 class Line:
     """A series of rows of one member's spool. number: the line's number on the shelf. state: the
-    member's last report. last: id of the highest row received. parts: for each part of PART row
-    ids, the id of its last row and the bytes of all its rows.
+    member's last report. last: id of the highest row received. parts: for each range of PART row
+    ids, the id of the last row in the range, and the bytes of all rows in the range.
     """
 
     number: int
