@@ -70,9 +70,9 @@ class Aside:
         return sum(self._sizes.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
-        """Set a message aside with the next commit. Return how many messages are dropped for the
-        bound: the oldest ones, or only this one if it is too large. utc: µs since 1970, None if
-        unknown.
+        """Set a message aside with the next commit. Return the number of dropped messages: the
+        oldest ones beyond the bound, or only this one if it is too large. utc: µs since 1970 or
+        None.
         """
         if message.size > most.size:
             return 1

@@ -391,9 +391,8 @@ class SendFlow:
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
         """Finish messages whose PUBACK or PUBREC has arrived: they are not sent again
-        [MQTT-4.4.0-2]. flights: messages that wait for this kind of answer. released: whether the
-        answer is PUBREC, so that PUBREL and PUBCOMP follow. Return the identifiers that were in
-        flight.
+        [MQTT-4.4.0-2]. flights: messages that wait for this answer. released: whether the answer is
+        PUBREC, so that PUBCOMP follows. Return the identifiers that were in flight.
         """
         known: list[int] = []
         found = [*map(flights.pop, identifiers, repeat(None))]

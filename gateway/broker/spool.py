@@ -144,7 +144,7 @@ class Spool:
         ]
 
     def adopt(self, rows: Iterable[SpoolRow]) -> list[SpoolRow]:
-        """Count rows that a peer gateway has acknowledged. Return them with ids of this spool."""
+        """Add acknowledged rows of a peer gateway. Return them with ids of this spool."""
         adopted = [(self.next + index, *row[1:]) for index, row in enumerate(rows)]
         for row in adopted:
             self._grow(row[0], 1, len(row[6]) + len(row[5].encode()) + ROW_OVERHEAD)

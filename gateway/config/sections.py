@@ -810,8 +810,9 @@ dropped, so that boards can continue.
 """
 
 MEMBER = "onceway-site:"
-"""Prefix of the client identifiers that members use at each other. The prefix is followed by the
-name of this gateway, a colon, and the name of the other gateway.
+"""Prefix of the client identifiers of the internal clients that stand for the other members, one
+for each. After the prefix come the name of this gateway, a colon, and the name of the other
+gateway.
 """
 
 BRIDGE = "onceway-bridge:"

@@ -99,7 +99,7 @@ class _Known:
         self.away = None
 
     def is_away(self, now: float) -> float:
-        """Record that the problem is absent. Return the seconds since it was last present."""
+        """Record that the problem is absent. Return for how many seconds it has been absent."""
         self.away = now if self.away is None else min(self.away, now)
         return now - self.away
 

@@ -402,8 +402,8 @@ _LISTED = (
     f" ON message.id BETWEEN value << {BITS} AND value << {BITS} | {_MASK}"
 )
 NUMBERED = f"message WHERE id IN (SELECT message.id {_LISTED})"
-"""SQL after DELETE FROM: the rows of messages whose numbers, given by the broker, are in a JSON
-list. The list is the parameter.
+"""SQL after DELETE FROM: the rows of the messages in a list. The list is the parameter: the numbers
+that the broker gave to the messages, in JSON.
 """
 
 

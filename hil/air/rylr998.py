@@ -1,6 +1,6 @@
 """An RYLR998 as a process: `python -m hil.air.rylr998 --air SOCKET --port LINK [--name NAME] [--at
-X Y]`. Source: Reyax's AT command guide. The modem's frames on the air begin with eight bytes whose
-meaning is the rig's own: the guide only gives their number.
+X Y]`. Source: Reyax's AT command guide. The modem's frames on the air begin with eight bytes. The
+guide gives only their number, so the rig itself defines their meaning.
 
 In: bytes of a pseudo-terminal, and frames on the air. Out: frames for the air, and bytes for the
 pseudo-terminal. SIGUSR1 resets the modem: it answers +READY and keeps its settings. After SIGUSR2

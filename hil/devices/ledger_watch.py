@@ -148,9 +148,9 @@ class LedgerWatch:
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """Record that the board will publish again if this write begins to clear the mark of a
-        PUBREC in a slot. This holds even if a power cut ends the write. The board clears the mark
-        if the gateway answers PUBREL with 0x92 (unknown identifier).
+        """If this write begins to clear the mark of a PUBREC in a slot, record that the board will
+        publish again, even if a power cut ends the write. The board clears the mark if the gateway
+        answers PUBREL with 0x92 (unknown identifier).
         """
         if (
             not isinstance(entry, Write)

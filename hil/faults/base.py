@@ -66,8 +66,7 @@ class Kind(BaseModel, ABC):
     bounded: ClassVar[bool] = False
     """Whether the fault ends by itself. The run then waits for its end, even without progress."""
     needs_traffic: ClassVar[bool] = False
-    """Whether the fault happens only while there is traffic: boards sample until it has happened.
-    """
+    """Whether the fault needs traffic to happen: boards sample until it has happened."""
     machine_of: ClassVar[str | None] = None
     """Program that must run on a simulated faulty machine for this fault (hil/faults/preload.py).
     """

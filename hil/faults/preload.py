@@ -102,8 +102,8 @@ class Machine:
         self["steps"] = last
 
     def hold_before(self, pattern: str) -> None:
-        """Stop (SIGSTOP) the process before it makes a file whose path matches this shell pattern,
-        until `self["hold"] = 0`.
+        """From now until `self["hold"] = 0`, stop the process (SIGSTOP) before it makes a file
+        whose path matches this shell pattern.
         """
         data = pattern.encode() + b"\0"
         if len(data) > PATTERN_SIZE:

@@ -112,7 +112,7 @@ class DeviceUnderTest(Protocol):
 
     name: str
     counted: bool
-    """Whether the device counts, so that a fault can be ordered for an exact place."""
+    """Whether the device counts samples, so that a fault can be ordered for an exact place."""
     harmed: Counter[str]
     """Number of harms that the device's wire has caused, by kind."""
     opened: int

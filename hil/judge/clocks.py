@@ -84,8 +84,7 @@ class _Line:
             times.sort()
 
     def life(self, t: int) -> tuple[int, int]:
-        """Return the times of the last start until `t` (0: none) and of the next one (2^63: none).
-        """
+        """Return the times of the last start until `t` (or 0) and of the next start (or 2^63)."""
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63

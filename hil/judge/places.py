@@ -14,7 +14,7 @@ from hil.observe.history import Event, taking
 
 LATE = 20
 """Number of publications by which a fault may be late: after an outage, boards send all that they
-have kept, so this many may arrive before the rig looks at the counter again.
+have kept, so many may arrive between two looks at the counter.
 """
 LATE_SHARE = 10
 """The tolerance is at least 1 / LATE_SHARE of the run's publications."""

@@ -97,9 +97,8 @@ def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
 
 
 def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
-    """Judge a publication's rows in the table of readings (`seen`). Return an outcome and the
-    mistake in words, or None if the rows are right. published: the rows in the table of
-    publications.
+    """Judge a publication's rows in the table of readings (`seen`). Return outcome and mistake, or
+    None if the rows are right. published: its rows in the table of publications.
     """
     due = wanted(device, next(iter(published)))
     counts = Counter(row.index for row in seen.rows)

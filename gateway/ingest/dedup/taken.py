@@ -93,7 +93,9 @@ class Taken:
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:
-        """Return the note of the next commit, which advances `feeds`."""
+        """Return the note for the next commit. feeds: the number of the newest batch of each feed
+        that this commit advances.
+        """
         if 0 <= self._all_at > self.covers - WHOLE_EVERY:
             return {MOVED: feeds}
         return {MOVED: self.feeds | feeds, ALL: True}

@@ -337,8 +337,8 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """Read manifests into memory. new: whether the batches are in no offset yet. A new batch
-        that is damaged counts as missing if its feed has to wait until it is whole.
+        """Read manifests into memory. new: whether the batches are in no offset yet. If a new batch
+        is damaged, and its feed must wait until the batch is whole, the batch counts as missing.
         """
         unknown = [item for item in items if item not in self._manifests]
         answers = list(self._map(lambda item: self._manifest(item, new), unknown))

@@ -52,9 +52,9 @@ class Releasing:
         self._windows.ask(member, release.question, partial(self._on_reply, release))
 
     def _query_again(self, release: _Release, member: str) -> None:
-        """Query a member again. If the session has moved away meanwhile, give the identifier as
-        unknown instead. The session may be at that member by now, where the identifier may stand
-        for another message.
+        """Query a member again. If the session has moved away meanwhile, answer instead that the
+        identifier is unknown: the session may be at that member by now, where the identifier may
+        stand for another message.
         """
         record = self._holder.record(release.question.client)
         if record is not None and is_live(record):

@@ -21,8 +21,9 @@ members send about a hundred topics when a link between them begins.
 
 
 class RetainedSharing(Sharing[Entry]):
-    """Sharing of retained messages. find: returns the entry of a topic, or None. enter: gets a link
-    with received entries (`Link.entering`), makes them retained messages, and then calls `changed`.
+    """Sharing of retained messages. find: returns the entry of a topic, or None. enter: called with
+    a link that has received entries (`Link.entering`); makes them retained messages, and then calls
+    `changed`.
     """
 
     def __init__(
