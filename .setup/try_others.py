@@ -1,6 +1,6 @@
-"""The trial of four problems: a second board with a name that is in use, a radio board, a modem
-that is gone, and a gateway without an uplink. Each problem must be reported once when it begins,
-and once when it ends.
+"""The trial of four problems, each of which must be reported once when it begins and once when it
+ends: a second board with a name in use, a radio board, a modem that is gone, and a gateway without
+an uplink.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
 Wrong.

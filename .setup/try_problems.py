@@ -46,7 +46,7 @@ heartbeat_s = 1
 BOARD = "roof-1"
 TOLD = "/srv/told"
 LEAST_S = 30.0
-"""Longest silence of a board, in seconds, that is no problem (`gateway/boards/expected.py`)."""
+"""Longest silence of a board, in seconds, that is not a problem (`gateway/boards/expected.py`)."""
 SLOW_S = 30.0
 """Extra seconds, because checks run once a second and commands are slow on a busy machine."""
 BEATS = 3

@@ -81,7 +81,7 @@ class Seen:
     port: str | None = None
     """The serial port of the board's session, if any."""
     without_port: bool = False
-    """Whether the board has a radio, or is connected in another way than by a serial port."""
+    """Whether the board is connected by radio, or in another way without a serial port."""
     port_open: bool = True
     """Whether the serial port of the board's last session is open."""
     lent: bool = False

@@ -36,10 +36,10 @@ class Pauses:
         self._has_reason = True
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
-        """Return the seconds until the next attempt. lasted_s: duration of the last connection.
-        suspects: None unless packets are sent alone that may have ended a connection
-        (`suspects.py`). While they are, the number of packets found guilty since the last
-        acknowledged message; it takes the place of the number of failures.
+        """Return the seconds until the next attempt to connect. lasted_s: duration of the last
+        connection. suspects: None in general. While packets that may have ended a connection are
+        sent alone (`suspects.py`), the number of packets found guilty since the last acknowledged
+        message. This number then takes the place of the number of failures.
         """
         if suspects is not None:
             self._tries = suspects

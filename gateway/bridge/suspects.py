@@ -70,8 +70,8 @@ class Suspects:
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:
-        """Note that the other broker has answered a PUBLISH, PUBREL or request, so that it is no
-        longer a suspect.
+        """Note that the other broker has answered a PUBLISH, PUBREL or request. From now on, this
+        packet is not a suspect.
         """
         self._in_flight.pop(key, None)
         self._closes.pop(key, None)

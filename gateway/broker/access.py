@@ -161,9 +161,9 @@ class ByAcl(Access):
 
 
 class Acl:
-    """The [[acl]] sections of a configuration. Parameter `user` of the methods: None for anonymous
-    clients and boards, which are "" in sections. is_board: whether a client identifier without a
-    user belongs to a board. owns: whether a client identifier is reserved for this user.
+    """The [[acl]] sections of a configuration. In the methods, `user` is None for anonymous clients
+    and boards; in sections, they are "". is_board: whether a client identifier without a user
+    belongs to a board. owns: whether a client identifier is reserved for this user.
     """
 
     def __init__(

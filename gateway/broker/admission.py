@@ -75,9 +75,9 @@ class Admission:
     def lacks_connection(
         self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
     ) -> str:
-        """Make room for a connection although all connections are in use: end a connection of
-        another origin, if that origin has more than its share. Return the exceeded bound in words,
-        "" if there is room.
+        """Make room for a connection when all connections are in use: end one of an origin that has
+        more than its share, unless this origin is `owner`. Return the exceeded bound in words; ""
+        if there is room.
         """
         core, most = self._core, self._core.limits.connections
         greedy = core.attached.greedy(most)

@@ -71,8 +71,7 @@ class Aside:
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
         """Set a message aside with the next commit. Return the number of dropped messages: the
-        oldest ones beyond the bound, or only this one if it is too large. utc: µs since 1970 or
-        None.
+        oldest beyond the bound, or only this one if it is too large. utc: µs since 1970 or None.
         """
         if message.size > most.size:
             return 1

@@ -453,8 +453,9 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection after an exception that left shared state consistent, as soon as no
-        iteration is in progress. Until then nothing is sent to the client.
+        """Let the connection end after an exception that left shared state consistent: with the
+        effects (`effects.py`), as the caller may be in a loop over connections. Nothing is sent
+        before.
         """
         blame(self.broker, self, error, doing)
         if self.state is not State.CLOSED:

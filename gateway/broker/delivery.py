@@ -171,7 +171,7 @@ class NeededRows:
         return len(self.finished) + len(self.dead)
 
     def refer(self, run: PublishRun) -> None:
-        """Count one more queue row of a run. The run gets its message id at the first one."""
+        """Count one more queue row of a run. With its first one, the run gets its message id."""
         if run.message:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:

@@ -898,8 +898,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add the rules that protect mirrored topics, and the rules for the gateway's own clients.
-        """
+        """Add the rules that protect mirrored topics, and those for the gateway's own clients."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")

@@ -103,8 +103,8 @@ class PrintedText:
         self.verdict: str | None = None
 
     def bytes_received(self, data: bytes, damaged: bool) -> str | None:
-        """Take bytes. damaged: whether a frame was damaged since the last call. Return a sentence
-        if the sketch prints, at most once, else None.
+        """Take received bytes. Return a sentence when it becomes clear that the sketch prints, and
+        None at all other times. damaged: whether a frame was damaged since the last call.
         """
         *pieces, rest = (self._rest + data).split(b"\0")
         self._rest = rest[-_LONGEST:]

@@ -199,7 +199,7 @@ class Notices:
 
     def _calm_s(self, ends: int) -> float:
         """Return for how many seconds a problem must be absent before its end is reported. ends:
-        number of its ends that were reported before, without a long absence between them.
+        number of its ends that were reported before, without an absence of RELAPSE_S in between.
         """
         if not ends or self._after_s > RELAPSE_S:
             return self._after_s

@@ -52,7 +52,8 @@ class Clock:
         earlier run. The true time of the boot may be later. None if no earlier run is known.
         """
         self._ahead: int | None = None
-        """µs since 1970 at the boot of the machine, as last believed; None before the first time.
+        """Time of this boot of the machine, in µs since 1970, as last believed. None before the
+        first time that was believed.
         """
         self.doubt: str | None = None
         """Reason why the system clock is not believed, as a sentence; None while it is believed."""

@@ -61,7 +61,8 @@ class _Import:
         self._order = order
         self._parts = parts
         self._later = order.now - read_head(parts).now
-        """Milliseconds to add to a time of the sender."""
+        """Milliseconds to add to a time of the sender, to get the time on this gateway's time axis.
+        """
         self._client = name_of(order.key)
         self._messages: list[tuple[int, int, int]] = []
         """For each message: number of publications, bytes of one publication (`PublishRun.weight`),

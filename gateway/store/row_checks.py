@@ -139,10 +139,10 @@ class SpoolChecks:
         boot: int = 0,
     ) -> list[Sum]:
         """Add the checks of a commit's rows, inside the commit's transaction. Checks may stay in
-        memory at first: if they are many or old, or if `clock` is given, all of them are written.
-        Return the checks that remain in memory, which `pending` must get after the commit. clock:
-        time of the gateway's start `boot` in µs since 1970, given when it becomes known. Then the
-        rows of this boot that have no time yet get their time.
+        memory at first. If they are many or old, or if `clock` is given, all are written. Return
+        the checks that remain in memory, which `pending` must get after the commit. clock: time of
+        the gateway's start `boot` in µs since 1970, given when it becomes known. Then the rows of
+        this boot that have no time yet get their time.
         """
         rest = [*self.pending, *[(row[0], row_sum(row)) for row in rows]]
         if not self.pending:
@@ -370,8 +370,7 @@ def number_of(column: str) -> str:
 def content_sum(
     topic: Any, retain: Any, count: Any, properties: Any, expires: Any, body: Any
 ) -> int:
-    """Return the check of a message: a number of BITS bits. topic: a text, or its bytes in UTF-8.
-    """
+    """Return the check of a message: a number of BITS bits. topic: text, or its bytes in UTF-8."""
     name = topic.encode(errors="replace") if isinstance(topic, str) else topic
     return crc32(body, crc32(_numbers(retain, count, properties, expires), crc32(name))) & _MASK
 

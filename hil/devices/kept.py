@@ -137,7 +137,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Print the program's reports, but each fact once, and a repeated `sent` as `again`."""
+        """Print a report if it has a new fact. A `sent` is printed only if repeated, as `again`."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

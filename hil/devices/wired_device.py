@@ -166,8 +166,8 @@ class WiredDevice(ABC):
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]:
-        """Send the orders of a fault to the wire. Wait until all of them are carried out, but at
-        most `within` seconds. Return their reports. Raises TimeoutError.
+        """Send the orders of a fault to the wire. Wait for their reports, but at most `within`
+        seconds, and return the reports. Raises TimeoutError.
         """
         done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._struck[fault] = done

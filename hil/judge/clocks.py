@@ -25,11 +25,11 @@ from hil.observe.history import Event, taking
 S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
-"""Most by which a time may be too early: 1 s because the gateway drops the fraction of its second,
-1 s because the board does so, and 2 s because a WELCOME may be late on a busy machine."""
+"""Tolerance for times that are too early. The gateway drops the fraction of its second (1 s), and
+so does the board (1 s). A WELCOME may be late on a busy machine (2 s)."""
 LATE_NS = 2 * S
-"""Most by which a time may be too late: 1 s because the WELCOME may set the board's clock just
-before its next second begins, and 1 s because the simulator may be behind real time."""
+"""Tolerance for times that are too late. The WELCOME may set the board's clock just before its next
+second begins (1 s). The simulator may be behind real time (1 s)."""
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S

@@ -43,8 +43,7 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """Note what its packets show about each publication. Call this after all events were added.
-        """
+        """Note what packets show about each publication. Call this after all events were added."""
         for event, message in self.publications:
             self._tell(event, message)
 

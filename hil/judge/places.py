@@ -13,9 +13,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Number of publications by which a fault may be late: after an outage, boards send all that they
-have kept, so many may arrive between two looks at the counter.
-"""
+"""Number of publications by which a fault may be late. After an outage, boards send all that they
+have kept: this many may arrive before the rig reads the counter again."""
 LATE_SHARE = 10
 """The tolerance is at least 1 / LATE_SHARE of the run's publications."""
 LATE_S = 2.0

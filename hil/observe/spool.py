@@ -33,7 +33,7 @@ def copies_kept(shelf: Path) -> int:
 
 class SpoolHop:
     """Observer of the table `spool`: its rows, and how many rows were ever committed and landed.
-    stored: the mapping for the attribute of this name, if several gateways share one.
+    stored: the mapping to use as attribute `stored`, if several gateways share one.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ Device = SimulatedDevice | RealBoard
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A run as faults see it. site: the gateway that a fault strikes, with its uplink. spool: its
-    store. members, spools: all gateways and their stores, by gateway.
+    """A run as faults see it. site: the gateway that a fault strikes, with its uplink. spool: the
+    observer of its store. members, spools: all gateways, and all such observers, by gateway.
     """
 
     counters: Counters

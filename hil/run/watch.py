@@ -113,7 +113,7 @@ class Watch:
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until `done()` is true, or until nothing has moved for the bench's `stall_s`. In
-        this case, the judge reports what is missing.
+        this case, the judge reports the missing publications.
         """
         self._moved_at = time.monotonic()
         await wait_until(lambda: done() or self._gives_up())

@@ -176,9 +176,9 @@ class Tap:
         self._sessions[0].ways[direction].strange += 1
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
-        """Check an acknowledgement. following: number of the next frame that this end expects. It
-        must not be above the number after the frames that have arrived. Frames in flight use less
-        than half of all numbers; so a distance below half means above.
+        """Check that an acknowledgement is only for frames that have arrived. following: number of
+        the frame that its sender expects next. Frames in flight use less than half of all numbers,
+        so a distance below half means that `following` is too high.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO

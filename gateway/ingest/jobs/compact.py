@@ -13,9 +13,9 @@ from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.tables import Table
 
 SMALL_FILE, LARGE_FILE = 32 * 1024 * 1024, 64 * 1024 * 1024
-"""Sizes in bytes. In a table without clustering, files below the first size are joined into files
-of about the second size. A query for one device and one day reads two or three files, so larger
-files would slow it down.
+"""Sizes in bytes. In a table without clustering, files below SMALL_FILE are joined into files of
+about LARGE_FILE. A query for one device and one day reads two or three files, so larger files would
+slow it down.
 """
 
 FULL = 8

@@ -147,9 +147,9 @@ def scan(payload: bytes) -> Skeleton | None:
 
 
 def _skipped_number(payload: bytes, position: int) -> slice | None:
-    """Return the position of the number after a non-standard label, such as a board's "tu", which
-    is skipped. None if there is no such label at `position`, if a reader must understand it, or if
-    no number follows.
+    """Return the position of the number after a non-standard label at `position`, such as a board's
+    "tu". Such a number is skipped. Return None if there is no such label, if the label ends with
+    `_`, so that a reader must understand it, or if no number follows.
     """
     if not 0x61 <= payload[position] <= 0x77:
         return None

@@ -26,8 +26,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class FeedTotal:
-    """Totals of a feed. number: number of the newest batch. taken: number of rows in its batches,
-    duplicates included. new: the same without duplicates. at: time of the last rows (UTC).
+    """Totals of a feed. number: number of the newest batch. taken: number of rows in all batches of
+    the feed, duplicates included. new: the same without duplicates. at: time of the last rows
+    (UTC).
     """
 
     number: int = 0

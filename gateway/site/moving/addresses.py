@@ -43,8 +43,8 @@ class Stage(NamedTuple):
     """
 
     moving_id: int
-    """Number of a session from its first move until all its moves are finished. From `OWN_STAGES`
-    to `MOVING_IDS`, exclusive.
+    """Number of a session from its first move until all its moves are finished: at least
+    `OWN_STAGES`, and below `MOVING_IDS`. A number below `OWN_STAGES` belongs to no session.
     """
     moves: int
     """Number of times that the session has moved."""

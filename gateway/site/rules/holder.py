@@ -141,8 +141,8 @@ class Holder(Protocol):
         """
 
     def confirmed(self, client: str, member: str) -> None:
-        """Note that a member has no older session any more: a later commit removes the member from
-        `older`.
+        """Note that a member has no older session of the client any more. A later commit removes
+        the member from `older`.
         """
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:

@@ -16,8 +16,8 @@ class Working(dict[str, int]):
         self[client] = self.get(client, 0) + 1
 
     def finish(self, client: str) -> None:
-        """Note the end of a commit. After the last commit of a client, call the functions that wait
-        for this client.
+        """Note that a commit of a client has ended. If it was the client's last one in progress,
+        call the functions that wait for this client.
         """
         self[client] -= 1
         if not self[client]:

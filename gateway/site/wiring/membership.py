@@ -201,7 +201,7 @@ class Membership:
             await self._start_net()
 
     async def _start_net(self) -> None:
-        """Start the links again, as soon as the address is free."""
+        """Start the links again. If the address is not free yet, try again until it is."""
         while True:
             try:
                 await self._net.start()

@@ -97,7 +97,7 @@ class SiteRetained:
         self._changed[number].add(topic)
 
     def _on_disk(self, number: int) -> None:
-        """Share the topics of a commit that is on disk."""
+        """Share the retained messages that commit `number`, which is now on disk, has changed."""
         self.sharing.changed(self._marks(self._changed.pop(number)))
 
     def _marks(self, topics: Iterable[str]) -> dict[str, int | None]:

@@ -55,7 +55,7 @@ class _Given:
 
 
 _NO_PLACE = Place()
-"""Stands for the `Place` of a client that has none. It is never changed."""
+"""The empty `Place`, used for each client that has none. It is never changed."""
 
 
 def own_key(session: Session) -> str:
