@@ -453,9 +453,8 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """Let the connection end after an exception that left shared state consistent: with the
-        effects (`effects.py`), as the caller may be in a loop over connections. Nothing is sent
-        before.
+        """End the connection because of an exception that left shared state consistent. It ends
+        later, with the other effects (`effects.py`). Until then, nothing is sent to the client.
         """
         blame(self.broker, self, error, doing)
         if self.state is not State.CLOSED:

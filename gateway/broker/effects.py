@@ -57,7 +57,7 @@ class Effects:
             self.ends[session] = None if reason is None else (reason, text)
 
     def leave(self, session: Session) -> None:
-        """Note that a session that is in memory only has ended with its connection."""
+        """Note that the end of a connection ends its session, which is in memory only."""
         if not session.ended:
             session.ended = self.waiting = True
             self.leaves[session] = None

@@ -89,7 +89,7 @@ class RetainedMessages:
     def fits(
         self, topic: str, size: int, limits: LimitsSection, origin: Origin | None = None
     ) -> bool:
-        """Whether a message of this size, from a client of this origin, has room."""
+        """Whether there is room for a message of this size from a client of this origin."""
         most, most_bytes = limits.retained, limits.retained_bytes
         known = self._all.get(topic)
         replaced = 0 if known is None else known.size

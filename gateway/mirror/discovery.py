@@ -19,8 +19,8 @@ UPDATE, INSTALL = "commands/+/update", "install"
 """Topic filter and payload of Home Assistant's request to update a board."""
 LEAST_EXPIRY_S = 600
 _GAPS = 3
-"""A value counts as unknown if no reading comes for the longest gap so far times this number, and
-for LEAST_EXPIRY_S at least.
+"""If no reading comes for this many times the longest of the last gaps between readings, and for at
+least LEAST_EXPIRY_S, the value counts as unknown.
 """
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"

@@ -246,7 +246,7 @@ class Shares:
         self.number = number
         self._sizes: dict[Account | Origin, int] = {}
         self._noted: dict[Origin, int] = {}
-        """Bytes by origin, as last returned for the store."""
+        """Bytes by origin, as `notes` last returned them."""
 
     def charge(self, owner: Account | Origin, size: int) -> None:
         """Count `size` more bytes of the spool for an account or an origin."""

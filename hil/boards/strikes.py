@@ -1,6 +1,6 @@
-"""Faults of a board, ordered in advance. The board counts its conversions and causes each fault at
-its place (firmware/sim, command `at`). In: commands, each with the number of the conversion at
-which it runs. Out: the board's events by command; an event can also be read later.
+"""Faults of a board, ordered in advance. The simulator counts the board's conversions, and causes
+each fault at its place (firmware/sim, command `at`). In: commands, each with the number of the
+conversion at which it runs. Out: the board's events by command; an event can also be read later.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ class Copying:
         connected.
         """
         self._asked = False
-        """Whether this gateway waits for a report of the holder: which rows the holder has."""
+        """Whether this gateway waits for the holder to report which rows it has."""
         self._before = last
         """Highest id of a row that a member may have received before this gateway's start; 0 once a
         new line has begun.
