@@ -53,8 +53,8 @@ def _make(tree: Path, target: Target) -> None:
 
 def _python(tree: Path) -> Path:
     """Create a virtual environment whose command `onceway` runs the code in `tree`. Return its
-    Python. The environment also finds the packages of the present Python, whose own command
-    `onceway` would mix the modules of both releases.
+    Python. The environment also finds the packages of the Python that runs this script. (The
+    command `onceway` of the latter would mix the modules of both releases.)
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
     python, command = tree / ".venv/bin/python", tree / ".venv/bin/onceway"

@@ -1,5 +1,5 @@
-"""Targets of the Debian package. In: nothing, or this machine. Out: releases of Debian with their
-Python, and platforms of wheels by Debian's name of an architecture.
+"""Targets of the Debian package. Out: the releases of Debian, each with its version of Python, and
+the architectures, each with the platform names of its wheels; also the target of this machine.
 """
 
 import subprocess

@@ -26,7 +26,9 @@ CALLS = {
         *("abort-install", "abort-upgrade"),
     },
 }
-"""dpkg's calls of each script. `triggered` is missing: the package has no triggers."""
+"""First arguments with which dpkg calls each script. `triggered` is left out, because the package
+has no triggers.
+"""
 _HOOK = """
 echo "{name} $*" >>{log}
 if [ -e {fail}/{name}-$1 ]; then exit 1; fi

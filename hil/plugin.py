@@ -1,13 +1,13 @@
-"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a
-user's own test.
+"""The rig in pytest: `pytest --bench NAME` runs benches as tests. The fixture `run_bench` runs a
+bench in a user's own test.
 
     def test_my_lines(run_bench):
         found = run_bench("my-lines.toml", readings=200)
         assert found.result.verdict == "holds"
         assert found.percentile(99) < 30
 
-In: names of the project's benches, or TOML files. Out: for each bench a test, which passes with the
-verdict `holds`, else the offenders and the folder.
+In: names of the project's benches, or TOML files. Out: for each bench a test, which passes if the
+verdict is `holds`. Otherwise, the test shows the offenders and the folder of the run.
 """
 
 import asyncio

@@ -34,8 +34,8 @@ class Plan:
 
 
 def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """Plan a new device. An interrupted job keeps its identity and channel. A device that was
-    admitted can be provisioned as long as the registry has no key of it.
+    """Plan a new device. An interrupted job keeps its identity and channel. A device that was only
+    admitted by name, and for which the registry has no key, can be provisioned, too.
     """
     check_name(name)
     known, begun = registry.find(name), registry.work(name)

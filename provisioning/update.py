@@ -4,9 +4,9 @@ In: a device of the registry, and a HEX file. Out: a board that greets with the 
 does not, the board gets its old firmware back, and an OncewayError says why. The EEPROM with its
 unsent readings is not touched.
 
-Before the first byte is written, the board's program is read and kept in the registry's folder,
-without its identity page, until the board greets. So the same command can continue an update that
-was interrupted at any point, and can still restore the old firmware.
+Before the first byte is written, the board's old program is saved in the registry's folder, without
+the identity page. The file is deleted when the board greets. After an interruption at any point,
+the same command continues the update, and can still restore the old firmware.
 """
 
 import os

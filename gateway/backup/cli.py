@@ -180,8 +180,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Let this machine take the place of the gateway in a backup. Gateway and uplink must be
-    stopped. Files that exist already are kept under another name. Commands that wait for boards in
-    the backup are dropped, because the boards begin new sessions; they are listed first.
+    stopped. Files that exist already are kept under another name. Commands in the backup that still
+    wait for boards are listed, then dropped, because the boards begin new sessions.
 
     The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 

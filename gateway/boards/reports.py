@@ -77,7 +77,7 @@ class Refusal:
 @dataclass(slots=True)
 class Loss:
     """The publications that one board has lost to damaged memory since the gateway's start.
-    sequence: sequence of the last lost publication. last: time of its report, in µs of any origin.
+    sequence: sequence of the last lost publication. last: time of its report, µs of any clock.
     """
 
     sequence: int

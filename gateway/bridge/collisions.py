@@ -145,8 +145,8 @@ class Collisions:
         return found
 
     def ended(self, size: int) -> None:
-        """Note that the reading of the topics that may differ has ended. size: bytes of the
-        messages that were read.
+        """Note the end of the read for which `take` was called. size: bytes of the messages that
+        were read.
         """
         now = self._now()
         earlier = max(0.0, self._spent - (now - self._ended_at) * BYTES_PER_S)

@@ -14,8 +14,8 @@ FREE = 3
 FIRST_S = 10.0
 """First pause between two comparisons, in seconds. Each further pause is twice as long."""
 BYTES_PER_S = 100
-"""Lowest average rate, in bytes per second, to which pauses slow down the comparisons without a
-difference.
+"""Bytes per second. A pause is at most as long as the read of the last comparison's bytes would
+take at this rate.
 """
 _MOST_DOUBLINGS = 16
 

@@ -85,8 +85,8 @@ _MARK_TOPIC = "$onceway/bridge/"
 class Link:
     """One connection of the bridge. mark: the mark that this bridge adds to messages. client:
     client identifier at the other broker. present: whether the other broker still had our session.
-    tries_suspects: returns whether messages that may have ended earlier connections are now tried,
-    each alone. lost: returns the number of messages that were lost or refused since the start.
+    tries_suspects: returns whether suspects have to be sent alone now (`suspects.py`). lost:
+    returns the number of messages that were lost or refused since the start.
     """
 
     far: FarConnection
@@ -567,8 +567,8 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Write a mark if changes need one: several in a row after a quiet time (_MARKS), but on
-        average at most one per _MARK_S seconds.
+        """Write a mark if changes need one. On average, there is at most one mark per _MARK_S
+        seconds. After a quiet time, up to _MARKS marks follow each other without a wait.
         """
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()

@@ -30,8 +30,7 @@ class Counts:
         self._name = name
         self._throttle = throttle
         self.sent = 0
-        """Messages that the other broker has fully acknowledged, plus the messages sent at QoS 0.
-        """
+        """Messages sent: at QoS 0, and at QoS 1 or 2 if the other broker has acknowledged all."""
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0

@@ -213,8 +213,8 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
 
 
 def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
-    """Return how many publications of a run can be accepted together, from the first one on; 0 for
-    none. The publications differ only in payload: if the first one alone is refused, all are.
+    """Return how many publications at the start of a run can be accepted together. Return 0 if the
+    first one alone is refused: then all are, because they differ only in payload.
     """
     accepted, refused = 0, run.count + 1
     if run.qos:
@@ -230,7 +230,7 @@ def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Process as many publications of a run as can be accepted together, then the rest."""
+    """Process a run in parts, each with as many publications as can be accepted together."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _fitting(connection, session, run) or run.count

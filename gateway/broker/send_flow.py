@@ -312,8 +312,8 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _within(self, wanted: int) -> int:
-        """Return the number below which messages may be sent. A start after a power cut assumes
-        that no other message was sent. To raise it to `wanted`, request a commit.
+        """Return the number below which messages may be sent: after a power cut, the next start
+        assumes that no other message was sent. If `wanted` is higher, request a commit to raise it.
         """
         ledger = self.ledger
         commit, stored = self.sealed
@@ -349,9 +349,9 @@ class SendFlow:
         return count
 
     def _done(self, delivery: Delivery, count: int, released: int = 0) -> None:
-        """Finish `count` messages of a delivery, which need no PUBLISH any more. released: packet
-        identifier of the last message if it still waits for PUBCOMP. The delivery's row is then
-        deleted after PUBCOMP, so that one page less is written.
+        """Finish `count` messages of a delivery: their PUBLISH is not sent again. released: packet
+        identifier of the last message if its PUBCOMP has not come. Then the delivery's row is
+        deleted only after PUBCOMP, so that one page less is written.
         """
         run = delivery.run
         size = count * (run.weight + OVERHEAD)
@@ -512,7 +512,9 @@ class SendFlow:
     # -- the tail, which waits in the store
 
     def leave_to_store(self) -> None:
-        """Remove unsent messages from memory, except a begun delivery and notices at the front."""
+        """Remove unsent messages from memory. Those that the store does not have are dropped. A
+        delivery sent in part, and notices, stay if they come before the first stored message.
+        """
         kept: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:

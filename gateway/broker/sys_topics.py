@@ -87,7 +87,7 @@ def figures(core: Core) -> dict[str, str | int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """Figures of all sessions, collected on demand, because counting each message is slow."""
+    """Figures of all sessions. They are collected on demand, so that no message pays for them."""
 
     sessions: int
     connected: int

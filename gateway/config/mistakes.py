@@ -88,7 +88,7 @@ def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
 
 
 def _within(problem: Any) -> Place:
-    """Return the path of the key that a failed check blames (`Misfit`), within the key's section.
+    """Return the path of the wrong key in its section if one of our checks failed (`Misfit`).
     Return () for any other problem.
     """
     error = problem.get("ctx", {}).get("error")

@@ -1,9 +1,8 @@
 """Preparation of a centre: `onceway ingest prepare` downloads Delta, and writes the archive of
 Java's classes (`class_archive.py`).
 
-In: the driver's memory. Out: the archive's path. The ingest runs on one batch in a temporary
-folder. So everything that the ingest needs is downloaded, and the archive contains the classes that
-the ingest loads.
+In: the driver's memory. Out: the archive's path. To this end, the ingest runs once, on one batch in
+a temporary folder. This run downloads what the ingest needs, and loads the classes for the archive.
 """
 
 import os

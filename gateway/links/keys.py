@@ -17,8 +17,8 @@ NO_KEY = bytes(KEY_SIZE)
 """The value that stands for the key of a board without a key: 16 zeros, which prove nothing."""
 
 SERIAL = 0x01
-"""First byte of the CMAC's input for session keys of serial lines. (Boards use 0x00 for their
-nonces; 0x80 and 0x81 are the control bytes of HELLO and WELCOME.)
+"""First byte of the CMAC's input for session keys of serial lines. The input begins with 0x00 for
+a board's nonce, and with the control byte for a HELLO (0x80) or WELCOME (0x81).
 """
 
 

@@ -1,5 +1,5 @@
-"""The reliable link, as far as it is the same at its two ends: sessions over a line that loses and
-alters bytes (format: FORMAT.md). Sans-IO.
+"""The part of the reliable link that both ends share: sessions over a line that loses and alters
+bytes (format: FORMAT.md). Sans-IO.
 
 In: bytes from the line (`receive`), bytes of MQTT to send (`write`), the time. Out: bytes for the
 line (`take`), events, and the time of the next call of `tick` (`deadline`). `now` is a monotonic

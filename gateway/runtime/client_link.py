@@ -36,7 +36,8 @@ of the quota, to find the client's PINGREQ in time.
 _PIECE = 32_768
 """Largest part of a large payload, in bytes, that the transport gets at a time."""
 _PIECES = 4
-"""Number of such parts that the transport gets before the gateway serves other links."""
+"""Number of parts of `_PIECE` bytes that the transport gets before the gateway serves other links.
+"""
 _MOST_PACED = 1_000_000
 """Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
 whose user exceeds the quota.

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 4
 _PATIENCE = 0.5
-"""Share of the interval: a part without progress for a longer time is reported as hanging. An SD
-card's internal garbage collection may take seconds.
+"""Share of the watchdog's interval. A part without progress for a longer time is hanging. (An SD
+card's internal garbage collection may take seconds.)
 """
 
 

@@ -47,9 +47,9 @@ class _Closing(Protocol):
 
 
 class Management:
-    """The management endpoints. ports: serial ports since the start. passwords: returns those now
-    in force. lending: lends serial ports. restored: why the store began a new generation.
-    membership: None without a site. set_aside: messages that bridges have set aside. restart:
+    """The management endpoints. ports: returns the serial ports seen since the start. passwords:
+    returns the present passwords. lending: lends serial ports. restored: why the store began a new
+    generation. membership: None without a site. set_aside: messages of bridges. restart:
     configuration keys that take effect at the next start only. absent: returns a sentence for each
     listener whose address this machine does not have yet.
     """

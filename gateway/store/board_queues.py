@@ -41,8 +41,8 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
 
 
 def dropped_by_restore(store: Path) -> list[str]:
-    """Return the lines about messages that a restore of this store drops; empty if the file cannot
-    be read.
+    """Return lines of text about the messages that a restore of this store drops. Return no line if
+    the file cannot be read.
     """
     try:
         with closing(connect_to_read(store)) as database:

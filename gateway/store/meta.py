@@ -143,7 +143,7 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 
 def _differences(database: sqlite3.Connection) -> dict[str, str]:
     """Return findings, by key, about damaged rows of `meta`: rows that differ from their copies in
-    `twin`, and rows whose key in the table's index is another one.
+    `twin`, and rows whose key is not the same in the table and in its index.
     """
     found = {
         item.key: str(item)

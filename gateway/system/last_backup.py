@@ -34,12 +34,12 @@ _OF_SYSTEMD = "INVOCATION_ID"
 
 @dataclass(frozen=True, slots=True)
 class LastBackup:
-    """The last run. Times are µs UTC.
+    """The note on the last backup run. Times are µs UTC.
 
-    began, ended: times of the last run; `ended` is None while the run continues, and if it was
-    killed. error: the error of the last run that ended, or None if that run succeeded. landed: when
-    the last successful run began, or None. where: URL of that run's backup. timed: whether systemd
-    started the last run.
+    began, ended: times of the last run; `ended` is None while the run continues, or if it was
+    killed. error: the error of the last run that ended; None if that run succeeded. landed: when
+    the last successful run began, or None. where: URL of the backup of the last successful run.
+    timed: whether systemd started the last run.
     """
 
     began: int

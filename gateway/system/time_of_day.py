@@ -17,8 +17,8 @@ END = BEGIN + 10 * 365 * DAY
 MOST_AWAY = 400 * DAY
 """Longest plausible time for which a gateway was off, in µs; beyond it, the clock is doubted."""
 STEP = DAY
-"""Longest jump of the clock, in µs, that is believed: backwards, ahead of the clock chip, or while
-the gateway runs.
+"""In µs: how far a time may be before the newest believed time, or after the clock chip's time, and
+how far the clock may jump while the gateway runs. Beyond it, the clock is doubted.
 """
 
 _RTC = Path("/sys/class/rtc/rtc0/since_epoch")

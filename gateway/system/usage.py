@@ -67,8 +67,8 @@ class Origins:
         self._all: dict[str, Origin] = {}
 
     def of(self, name: str) -> Origin | None:
-        """Return an origin, which is kept until `sweep` finds that it uses nothing. None for an
-        empty name.
+        """Return the origin with this name, or a new one; None for an empty name. An origin is kept
+        until `sweep` finds that it uses nothing.
         """
         return self._all.setdefault(name, Origin(name)) if name else None
 

@@ -94,9 +94,9 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
-    """Return the settings of the file, with the landing place of the option if it is given. None if
-    neither names a landing place. If the option names another place than the file, `shared = false`
-    of the file does not apply. The file's options then apply only to a place of the same kind.
+    """Return the settings of the file. The option `landing`, if given, replaces the file's landing
+    place. Return None if neither names one. If the option names another place than the file, the
+    file's `shared = false` does not apply, and its options apply only to a place of the same kind.
     """
     if landing is None:
         return settings

@@ -92,13 +92,13 @@ def rows(
     most: int,
     known: tuple[int, int],
 ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int]]:
-    """Return rows with ids above `after` and below `before`; whether these are all such rows; and
+    """Return rows with ids above `after` and below `before`; whether no such row remains; and
     `known` for the next call.
 
-    Rows without identity get their sequence. At most `count` rows and `most` bytes are returned,
-    but at least one row. Rows with changed cells are left out. known: the id of a row, and the
-    sequence of the last row without identity up to it. One transaction is used, because the uplink
-    removes rows of the spool at the same time.
+    Rows without identity get their sequence. Rows with changed cells are left out. At most `count`
+    rows and `most` bytes are returned; a larger row is returned alone. known: the id of a row, and
+    the sequence of the last row without identity up to this id. One transaction is used, because
+    the uplink removes rows of the spool at the same time.
     """
     database.execute("BEGIN")
     try:

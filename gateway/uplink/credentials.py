@@ -21,8 +21,8 @@ _from_file: dict[str, str] = {}
 
 def take(config: Path | None) -> None:
     """Put the credentials in the file FILE into the environment. If systemd hands over credentials,
-    FILE is in their folder, otherwise beside the configuration `config`. A variable with a value of
-    other origin stays as it is. Raises OncewayError for an invalid line.
+    FILE is in their folder, otherwise beside the configuration `config`. A variable that was not
+    set by this function stays as it is. Raises OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:

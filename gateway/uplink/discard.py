@@ -1,4 +1,4 @@
-"""Discarding the rows of a spool, after a person has agreed, for a gateway without an uplink.
+"""Deletion of the rows of a spool, for a gateway without an uplink. A person must have agreed.
 
 In: the gateway's database; the gateway may run. Out: the rows are deleted, and none of their spool
 ids, batch numbers and keys is ever reused.
@@ -7,7 +7,7 @@ Rules: the key of a row without identity consists of the epoch and a number. Ano
 site may hold a copy of such a row, so later rows get keys with a new epoch. A batch that was cut
 may be at the landing place although this store does not know it, so batch numbers begin again in a
 new epoch. Rows are deleted in small transactions, because the gateway's writer waits for each.
-After an interruption, repeat the call.
+After an interruption, call `discard` again.
 """
 
 import json

@@ -59,8 +59,8 @@ class Backoff:
 
 
 def _words(error: Exception) -> str:
-    """Return the text of an error. If this gateway is the cause, for example its disk, the text
-    says so.
+    """Return the text of an error. The text says so if the cause is at this gateway, such as a full
+    disk.
     """
     found = cause(error)
     return str(error) if found is UNKNOWN else f"on this gateway, {found.reason} ({error})"
@@ -245,8 +245,8 @@ class Uplink:
         self._owner_checked = None
 
     def _let_it_finish(self, landing: Landing, number: int) -> None:
-        """Wait for at most SETTLE_S until another gateway that uses this number has published its
-        manifest. Rows that both gateways have are recognised only in published batches.
+        """Another gateway has used this batch number. Wait until it has published its manifest, at
+        most SETTLE_S. Only in a published batch are the rows found that this gateway has, too.
         """
         name = Manifest(self._spool.origin(), number, 0, 0, "").name
         until = time.monotonic() + SETTLE_S

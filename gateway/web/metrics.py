@@ -50,7 +50,9 @@ _EXPECTED: dict[tuple[Request, ReasonCode], int] = {
     ("subscribe", ReasonCode.NOT_AUTHORIZED): 0,
     ("subscribe", ReasonCode.QUOTA_EXCEEDED): 0,
 }
-"""Counters that are 0 from the start: a rate needs a sample from before the first refusal."""
+"""Counters that exist from the start, with 0. Without the sample 0, the first refusal would be
+missing in a rate.
+"""
 
 _LINK_COUNTERS = {
     "frames_received": "Frames that passed their CRC",

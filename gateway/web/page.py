@@ -111,8 +111,8 @@ BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 OncewayError.
 """
 Change = Callable[[str, str, str], Awaitable[str | None]]
-"""A function of user, board and `admit` or `revoke`. Returns why the registry is unchanged, or
-None.
+"""A function that admits or revokes a board. Parameters: user, board, and `admit` or `revoke`.
+Returns why the registry is unchanged, or None if it has changed.
 """
 Where = Callable[[str, int], dict[str, Any]]
 """A function of board and sequence. Returns where that reading is. Runs on any thread."""
@@ -152,7 +152,7 @@ class Deeds:
     publish: Publishing
     flash: Flash
     site: Site | None
-    """Returns the members of the site. None if the gateway belongs to no site."""
+    """A function that returns the members of the site; None if the gateway belongs to no site."""
     notify: Callable[[], Awaitable[list[str]]] | None = None
     """Sends a test on each notification channel and returns their names; None without [notify].
     Raises OncewayError.
@@ -530,8 +530,8 @@ def _done(problem: str | None) -> web.Response:
 
 
 def _same_origin(request: web.BaseRequest) -> None:
-    """Raise _Refused if a request comes from another page. Browsers send `Origin` with each POST; a
-    program need not send it.
+    """Raise _Refused if a request comes from another page. Browsers send `Origin` with each POST. A
+    request without `Origin` comes from a program, and passes.
     """
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and origin.partition("://")[2] != request.host:

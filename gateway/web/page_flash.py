@@ -242,7 +242,7 @@ async def _run(
     words: list[str], within: float, hear: Callable[[str], Awaitable[bool]]
 ) -> tuple[int, str, str]:
     """Run a command. Return exit code, standard output, and lines of standard error that `hear` did
-    not take. Raises TimeoutError after `within` seconds. The process has ended then.
+    not take. If the command takes more than `within` seconds, kill it and raise TimeoutError.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", *words),

@@ -59,7 +59,7 @@ def _mixed(draw: random.Random, frame: bytes, other: bytes) -> bytes:
 
 
 def _next(draw: random.Random, frame: bytes, other: bytes) -> bytes:
-    """Return `frame` with the counter of the next turn."""
+    """Return `frame` with the counter increased by one, as in the next turn."""
     return frame[:2] + bytes([frame[2] & 0xC0 | (frame[2] + 1) & 0x3F]) + frame[3:]
 
 

@@ -23,8 +23,8 @@ _OF_AN_OUTER_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"}
 def check_built(*targets: str, root: Path = ROOT) -> None:
     """Raise OncewayError if one of these builds is missing or older than its sources.
 
-    targets: files below `build/firmware`, such as `uno/sensor.hex`; without any, everything that
-    `make firmware` builds. The simulated board is always checked.
+    targets: files below `build/firmware`, such as `uno/sensor.hex`; if there are none, everything
+    that `make firmware` builds. The simulated board is always checked.
     """
     paths = [f"../build/firmware/{target}" for target in targets]
     environment = {key: value for key, value in os.environ.items() if key not in _OF_AN_OUTER_MAKE}

@@ -386,7 +386,7 @@ class SimulatedBoard:
         await self.command(f"speed {speed}")
 
     async def send(self, data: bytes) -> None:
-        """Give the board bytes as received on its wire, past its port; at most 1024 in one call."""
+        """Let the board's UART receive bytes that bypass its port, at most 1024 in one call."""
         await self.command(f"rx {data.hex()}")
 
     async def hear(

@@ -29,8 +29,8 @@ class Strikes:
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, board: SimulatedBoard) -> None:
-        """Follow a new board instead of the previous one. Order the previous board's pending
-        commands from the new board.
+        """Follow a new board instead of the previous one. Give the new board the commands that the
+        previous board has not executed.
         """
         ahead = await self.samples() if self._board else 0
         await self.stop()

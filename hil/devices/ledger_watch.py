@@ -182,8 +182,8 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Check that the board accepts each QoS 2 message once: a record has the identifier again
-        only after its release. A gap in the count is allowed: a worn cell may have kept no record.
+        """Check that the board accepts each QoS 2 message once: without a release, the next record
+        has another identifier. A gap in the count is allowed: a worn cell may have kept no record.
         """
         at = next(
             (

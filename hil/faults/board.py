@@ -83,8 +83,8 @@ class BoardPowerCut(Strike):
 
 
 class BoardPowerCutInExchange(Strike):
-    """A power cut after N more bytes sent, during the exchange of a publication. If a cut comes
-    outside of an exchange, the rig orders another one for the next sample.
+    """A power cut after the board has sent N more bytes, during the exchange of a publication. If a
+    cut comes outside of an exchange, the rig orders another cut for the next sample.
     """
 
     text: ClassVar[str] = "power cut in an exchange"

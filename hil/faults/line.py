@@ -31,7 +31,7 @@ class LineWeather(Kind):
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
-        """Return the wire's names of this weather's harms. `inject` waits until it sees each."""
+        """Return the wire's names of this weather's harms. `inject` waits until all were done."""
 
     @abstractmethod
     def options(self) -> list[str]:

@@ -84,7 +84,7 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Make the cut in the next exchange that begins with no other open. Raises TimeoutError."""
+        """Cut in the next exchange that begins while no other is open. Raises TimeoutError."""
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
@@ -92,8 +92,8 @@ class Sweep(Kind):
 
 
 async def _quiet(device: DeviceUnderTest) -> None:
-    """Wait until the next exchange has ended and no other is open. (A board that is still starting
-    has no open exchange either, but its start would count as steps.) Raises TimeoutError.
+    """Wait until the next exchange has ended and no other exchange is open. (A board that is just
+    starting has no open exchange, but its start would count as steps.) Raises TimeoutError.
     """
     device.look()
     before = device.journalled
@@ -257,7 +257,7 @@ class GatewayKillAtEachStep(Kind):
 
 
 def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
-    """Return the number of publications so far; only those of the fault's target, if given."""
+    """Return the number of publications so far. If a fault is given, count only its target's."""
     names = [fault.target] if fault else list(system.publishers)
     for name in names:
         system.publishers[name].look()

@@ -27,9 +27,9 @@ PASSED_WITHIN = 10.0  # s after which the fault lets no further writes pass
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window, in which a fault stops a program. code: its number in preload.c. text: for people,
-    and in the coverage table. seconds: from the stop to the kill. If only one thread is stopped,
-    the others may err in this time: bytes that they send arrive, and have an effect.
+    """A window, in which a fault stops a program. code: the window's number in preload.c. text: its
+    name for people, and in the coverage table. seconds: from the stop to the kill. If one thread is
+    stopped, the other threads run during this time: bytes that they wrongly send arrive.
     """
 
     code: int

@@ -108,9 +108,7 @@ def begin_of_body(begin: bytes) -> bytes:
 
 
 class Cutter:
-    """Cuts the bytes of a line into bodies. broken: number of invalid pieces between two zero
-    bytes: they break COBS or have an impossible length.
-    """
+    """Cuts a line's bytes into bodies. broken: number of pieces with invalid COBS or length."""
 
     def __init__(self) -> None:
         self.broken = 0

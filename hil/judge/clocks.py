@@ -77,7 +77,7 @@ class _Line:
     published: list[int] = field(default_factory=list)
     late: list[_Span] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)
-    """Pairs of a time and the ns by which board time was behind the machine's clock then."""
+    """Pairs: a time, and by how many ns the board's time was then behind the machine's clock."""
 
     def sort(self) -> None:
         for times in (self.starts, self.welcomes, self.published, self.behind):

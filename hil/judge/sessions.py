@@ -249,8 +249,8 @@ class _Model:
     connected: int = 0
     """Time at which this connection began."""
     has_newer_qos_2: bool = False
-    """Whether this connection has got a QoS 2 message that was published after its beginning.
-    Messages in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
+    """Whether this connection has brought a QoS 2 message that was published after `connected`.
+    Messages that were in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
     """Time of the last arrival of each message."""

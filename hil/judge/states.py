@@ -15,7 +15,7 @@ NAMES = {HERE: "the gateway", THERE: "the other broker"}
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each end with wrong retained messages. An interrupted run has none."""
+    """Return a sentence for each end with wrong retained messages; none for an interrupted run."""
     if not any((event.hop, event.event) == ("rig", "end") for event in events):
         return []
     newest, retained, _ = _newest(events)

@@ -43,8 +43,8 @@ def _progress(found: Findings) -> Chart:
 
 
 def _timeline(found: Findings) -> Chart:
-    """Return a chart with a row for each kind of fault and a mark for each fault; a band in the
-    background is a time when a line was down.
+    """Return a chart with a row for each kind of fault, and a mark for each fault. A band in the
+    background shows when a line was down.
     """
     kinds = sorted({fault.kind for fault in found.faults.values()})
     rows = {kind: len(kinds) - number - 0.5 for number, kind in enumerate(kinds)}

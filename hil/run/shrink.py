@@ -35,8 +35,8 @@ def shrink(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
 
 
 def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan]:
-    """Return the same run with these faults only. The bench keeps the tables that a remaining fault
-    is from, and `[commands]` if a command remains.
+    """Return the same run with these faults only. The bench keeps a [[fault]] table if a fault of
+    this table remains, and [commands] if a command remains.
     """
     kinds = {(fault.kind, fault.table) for fault in faults}
     kinds_left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]

@@ -34,9 +34,9 @@ class _Fate:
 
 
 class Replay:
-    """One direction of one link. pace: seconds of the recording in one second of the run; None: one
-    recorded frame for each frame. longest_outage: in frames, or, with a pace, in seconds of the
-    run. Raises ValueError for a trace without a frame that arrived.
+    """One direction of one link. pace: seconds of the recording in one second of the run; None:
+    each frame has the fate of the next recorded one. longest_outage: in seconds of the run; in
+    frames if `pace` is None. Raises ValueError for a trace without a frame that arrived.
     """
 
     def __init__(
@@ -133,11 +133,10 @@ class Replay:
 
     def summary(self) -> dict[str, Any]:
         """Describe the part of the recording that was used, up to the last frame. trace: name of
-        the recording. begin, seconds, of: start and length of this part, and length of the
-        recording, in the recording's seconds. frames, lost: numbers of frames in the run. run_s,
-        up_s: seconds of the run, and seconds in which the link was up (not between a lost frame and
-        the next one that arrived). longest_outage: longest outage that was allowed. shortened:
-        number of longer ones.
+        the recording. begin, seconds: start and length of this part. of: length of the recording.
+        These three are in the recording's seconds. frames: frames of the run. lost: those that did
+        not arrive. run_s: seconds of the run. up_s: seconds without those from a lost frame to the
+        next frame that arrived. shortened: number of outages cut to `longest_outage`.
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)

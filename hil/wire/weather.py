@@ -19,7 +19,7 @@ class Harm:
 
 
 class Weather(Protocol):
-    """The faults of a line for a whole run. kinds: names of the kinds of harm that they do."""
+    """The faults of a line for a whole run. kinds: the kinds of harm that these faults do."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...

@@ -20,7 +20,7 @@ reader of the log must read the note.
 
 DOUBLES = "doubles"
 """Key in a commit's note. Its value is {"day": date in UTC, "of": [[device, incarnation, rows],
-…]}.
+…]}. rows: number of duplicates.
 """
 
 

@@ -150,8 +150,8 @@ def _time(text: str) -> float:
 
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
-    """Prepare the tables and start the query. If Spark does not start with the checkpoint, rename
-    it and start again without it.
+    """Prepare the tables and start the query. If Spark cannot start from the checkpoint, rename the
+    checkpoint, and start without one.
     """
     checkpoint = absolute_folder(options.checkpoint)
     refuse_foreign(spark, checkpoint)

@@ -37,8 +37,8 @@ UNPACKED_LIMIT = 1024 * 1024 * 1024
 """Largest size of an unpacked batch, in bytes."""
 
 LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
-"""Latest valid time of receipt, in µs since 1970. A SenML time that is relative to it (RFC 8428,
-section 4.5.3) is then in the years 1 to 9999.
+"""Latest valid time of receipt, in µs since 1970. A relative SenML time is added to the time of
+receipt (RFC 8428, section 4.5.3). The sum must not be after the year 9999.
 """
 
 log = logging.getLogger("onceway.ingest")

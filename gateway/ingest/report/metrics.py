@@ -155,8 +155,8 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a label's value, escaped for use between quotes. The format allows only UTF-8, so
-    other characters are written as in messages.
+    """Return a label's value, escaped for use between quotes. Characters that cannot be printed are
+    escaped as in messages (`shown`), because the format allows only UTF-8.
     """
     return shown(value).replace("\\", r"\\").replace('"', r"\"")
 

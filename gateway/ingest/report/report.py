@@ -188,8 +188,8 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
 
 def _counted(table: str, states: list[TableHealth]) -> tuple[Counter[str], list[TableHealth]]:
     """Return the number of rows of each feed in the table, and `states`. If the rows cannot be
-    counted, the table's state gets the reason as its flaw. Raises OncewayError for an error with a
-    remedy, such as a wrong path.
+    counted, return no numbers, and `states` with the reason as the table's flaw. Raises
+    OncewayError for an error with a remedy, such as a wrong path.
     """
     name = table.rstrip("/")
     try:

@@ -1,8 +1,8 @@
 """Appending of the new rows of a micro-batch to `publications`, each row once.
 
-In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth.
-`Seen` and `Taken` are brought up to the newest version in it. Unseen rows are appended if no other
-commit has come in between; otherwise the append starts over. The commit contains the progress of
+In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth. The
+append first reads the log up to its newest version (`Seen`, `Taken`), then appends the unseen rows.
+If another commit has come since then, the append starts again. The commit contains the progress of
 its feeds, so a feed that has only duplicates or damaged batches causes a commit without rows.
 """
 

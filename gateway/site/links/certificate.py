@@ -97,8 +97,9 @@ class OwnCertificate:
             self.job.fail(error)
 
     def look(self, links: Iterable[Link]) -> None:
-        """If half of the lifetime of this gateway's certificate is over, renew the certificate, and
-        log a problem with it. links: all present links, over which a renewal can be requested.
+        """If half of the lifetime of this gateway's certificate is over, renew the certificate. Log
+        the certificate's problem, if any. links: all present links; the renewal may be requested
+        over one of them.
         """
         if not renewal.is_due(self.own.certificate):
             self._logged = None

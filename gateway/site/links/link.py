@@ -73,7 +73,7 @@ class Greeting(BaseModel):
     version: Annotated[int, Field(ge=0, le=0xFFFF)]
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
-    """Generation word of the member's store, which each start changes (`last_generation`)."""
+    """Generation word of the member's store. Each start changes this word (`last_generation`)."""
     clock: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     """Clock of the member, UTC in seconds since 1970."""
     removed: list[Any]

@@ -48,8 +48,8 @@ class PeerGateway(Role):
     def __init__(self, member: str, shares: Mapping[int, str]) -> None:
         self.member = member
         self.mark: Mark | None = None
-        """Anti-replay window for the peer's present queue, whose messages arrive here; None while
-        that queue is unknown.
+        """Anti-replay window for the messages of the peer's present queue, which arrive here; None
+        while this gateway does not know the queue.
         """
         self.latest = 0
         """Number of the newest message that the peer had in flight when it last sent data. All its

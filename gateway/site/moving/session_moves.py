@@ -89,7 +89,7 @@ class SessionMoves:
         self._groups.setdefault(number, {})[move] = None
 
     def departed_of(self, number: int) -> SessionMove | None:
-        """Return one of the moves whose forwarders have left this shared subscription; None if
+        """Return the move whose forwarder left this shared subscription first (`has_left`); None if
         there is none.
         """
         return next(iter(self._groups.get(number, ())), None)

@@ -2,11 +2,10 @@
 
 In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
 database; confirmations of the shelf's contents; and lines that are to be landed here. A *line* is a
-series of rows of one member's spool (`Told`). A line is landed here because
+series of rows of one member's spool (`Told`). This gateway lands a line in two cases:
 
-- its member has not reported its spool for long, because it has no link or has stopped replication;
-  or
-- its member has another line now, because its store was restored, replaced, or has lost rows.
+- The member has not reported its spool for long: it has no link, or has stopped replication.
+- The member has another line now: its store was restored or replaced, or has lost rows.
 
 Rows are written in the sequence of their arrival, all waiting rows in one transaction (`Order`).
 Rows for which there is no room wait in memory, at most MOST_OWED bytes for each member. Such rows

@@ -97,8 +97,8 @@ class Ending:
         disk.
         """
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """Epoch of the record that the other member had kept when the record here last ended, by
-        client.
+        """Epoch, by client, of the other member's record that last replaced the record here
+        (`above`).
         """
 
     def joined(self, member: str) -> None:

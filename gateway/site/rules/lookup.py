@@ -45,9 +45,9 @@ many seconds after the start of the search. After that time, the search fails in
 """
 
 FRESH_S = 0.9
-"""If a client sends another CONNECT, replies to queries that are more than this many seconds old no
-longer count. Replies to newer queries still hold: a member that has replied would wait longer,
-ANSWER_S, before it decides about the client without this member's answer.
+"""Seconds after a query for which its reply counts if the client sends another CONNECT. Then the
+member is queried again. The reply is reliable until then: the member that gave it waits longer
+(ANSWER_S) before it decides about the client without this member's answer.
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the

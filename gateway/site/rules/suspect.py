@@ -2,9 +2,9 @@
 record.
 
 In: this gateway's record, and the names in `older` of the other member's record. Out: one commit,
-which marks this gateway's record as suspect and adds the names to its `older`. When the other
-member's record has ended or moved, only this gateway's record says that the records of the named
-members are older.
+which marks this gateway's record as suspect and adds the names to its `older`. The other member's
+record may end or move. Then only this gateway's record says that the records of the named members
+are older.
 """
 
 from collections.abc import Callable

@@ -142,7 +142,7 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Begin again to wait for members that have had no link yet, for START_S. Called when the
+        """From now on, expect the members that have had no link yet, for START_S. Called when the
         links have started, and again when this gateway's start is complete.
         """
         self.member.started(self._loop.time())

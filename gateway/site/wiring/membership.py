@@ -254,8 +254,8 @@ class Membership:
         self.started()
 
     def started(self) -> None:
-        """Restart the time (`START_S`) for which members without a link so far are expected. Called
-        when the links have started, and again when this gateway's start is complete.
+        """From now on, expect the members that have had no link yet, for START_S. Called when the
+        links have started, and again when this gateway's start is complete.
         """
         self._site.started()
 

@@ -21,8 +21,8 @@ _IDLE = 256
 places are deleted.
 """
 MOST_UNHEARD = 1024
-"""Largest number of places that are kept for clients without a session, until these clients
-connect. The newest places are kept.
+"""Largest number of places that are kept for clients that may not know that their session has
+ended. The newest places are kept.
 """
 _COPIED = 2
 """Value of the column `doubtful` for a place from a copy of the store. The value is 1 for any other

@@ -78,9 +78,9 @@ class GenericLanding(FileLanding):
             file.write(_CLAIM)
 
     def make_files(self, path: str) -> bool:
-        """Try to create one file twice. Return whether the place refuses one of the two. Both files
-        are opened before one is closed. Otherwise this trial would accept a place that checks at
-        opening and creates the file only at closing.
+        """Try to create the same file twice. Return whether the place refuses one of the attempts.
+        Both files are opened before the first one is closed. Otherwise a place would pass this trial
+        that checks when a file is opened, but creates the file only when the file is closed.
         """
         self._make_above(path)
         first = self._fs.open(self._path(path), "xb")

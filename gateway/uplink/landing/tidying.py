@@ -1,10 +1,10 @@
-"""Removal of leftovers from a folder at a landing place made of files. Interruptions and earlier
-connections leave them behind.
+"""Removal of what interruptions and earlier connections leave in a folder at a landing place made
+of files.
 
 In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
-claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed
-does not stop the removal of other names. Examples: `.nfs…`, folders of a NAS such as `@eaDir`, and
-every name on a server that deletes nothing.
+claims and proofs, and an error for each leftover that cannot be removed. Such a leftover does not
+stop the removal of the others. It may be a file `.nfs…`, or a folder of a NAS such as `@eaDir`.
+Some servers delete nothing.
 """
 
 from collections.abc import Callable
