@@ -329,8 +329,8 @@ class DeviceAccess(ByAcl):
             _note(self._registry, device, topic, payload, utc)
 
     def holds(self, caller: Caller) -> bool:
-        """Whether an admitted connection would be admitted again. Always True while the registry
-        cannot be read.
+        """Whether an admitted connection would be admitted again now. Always True while the
+        registry cannot be read.
         """
         device = caller.peer.device
         names = {caller.client} | ({device.name} if device is not None else set())

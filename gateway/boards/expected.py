@@ -110,8 +110,8 @@ class Memory:
     one.
     """
     silent: float = 0.0
-    """Seconds since the last reading during which earlier runs of the gateway heard nothing from
-    the board.
+    """Seconds since the last reading in which the gateway ran, in earlier runs, and heard nothing
+    from the board.
     """
     paused: float | None = None
     """End of a pause, in the seconds of `clock`. During the pause, the board is not a problem."""

@@ -164,8 +164,8 @@ class Comparison:
         return do if self._may(do, topic) else Step.NOTHING
 
     def _may(self, do: Step, topic: str) -> bool:
-        """Whether this gateway's access rules let the bridge send a topic (read it) or take it
-        (write).
+        """Whether this gateway's access rules permit a step with a topic. To send, the bridge needs
+        the right to read the topic here; for any other step, the right to write.
         """
         acl, client = self._core.acl, self._section.client
         may = acl.may_read if do is Step.SEND else acl.may_write

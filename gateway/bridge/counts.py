@@ -30,7 +30,9 @@ class Counts:
         self._name = name
         self._throttle = throttle
         self.sent = 0
-        """Messages sent: at QoS 0, and at QoS 1 or 2 if the other broker has acknowledged all."""
+        """Messages sent. At QoS 1 and 2, a message counts when the other broker has acknowledged it
+        fully.
+        """
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0

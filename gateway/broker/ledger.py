@@ -149,7 +149,7 @@ class Ledger:
         """Present time, in seconds on the time axis (`gateway/runtime/clock.py`)."""
         self.limits = limits
         self.step = Step()
-        """Context manager of each step, which is done whole or not at all."""
+        """Context manager for steps: each step is done whole or not at all."""
         self.statistics = Statistics()
         self.queued = 0
         """Bytes of the messages in all queues, as counted against `limits.memory_bytes`."""

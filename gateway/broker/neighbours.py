@@ -28,7 +28,7 @@ class Neighbours:
     """Tracker of the rows that must reach a second disk before their publications are acknowledged.
     None: no second disk is required."""
     has_news = False
-    """Whether `tell` is due as soon as the open changes are on disk."""
+    """Whether there is news for `tell`, which is called when the open changes are on disk."""
 
     def leave(self) -> None:
         """Leave the site for good."""

@@ -173,7 +173,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return a queue's bounds: messages, bytes. grace: larger bounds, until the store is read."""
+    """Return a queue's bounds: messages, bytes. grace: allow more, until the store is read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes

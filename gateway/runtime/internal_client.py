@@ -60,9 +60,9 @@ class Client:
     """A client that is connected from its creation on (a `Transport`).
 
     on_packet: callback with each packet, in the middle of the broker's work, and with None at the
-    end of the connection; an exception in it ends the connection. connect: the first packet; by
-    default the session ends with the connection. packet_bytes: largest packet that the client may
-    send, in place of limits.packet_bytes.
+    end of the connection; an exception in it ends the connection. connect: the CONNECT to send; by
+    default one whose session ends with the connection. packet_bytes: largest packet that the client
+    may send, in place of limits.packet_bytes.
     """
 
     high_water = 1 << 30

@@ -98,7 +98,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
 
 
 def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Return what a commit deletes, as pairs for `_delete_all`: a table with a condition as SQL,
+    """Return the deletions of a commit as pairs for `_delete_all`: a table with a condition as SQL,
     and the keys that become the condition's parameter.
     """
     return (

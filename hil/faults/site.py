@@ -20,7 +20,7 @@ from hil.observe.membership import members_in_contact, suspect_answers, wait_for
 
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
-"""Longest wait, in s, for contact with a radio board, which may first notice a lost contact."""
+"""Longest wait, in s, for contact with a radio board, which may have to notice a loss first."""
 DOWN_S = 1.0  # s from a gateway's death until the cable is at another gateway
 CLIENT = "client-"
 """First letters of a client's name."""

@@ -37,7 +37,7 @@ STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
 class Sweep(Kind):
     part: ClassVar[str] = "board"
     count: int = Field(default=1, ge=1, le=10_000)
-    """Number of points of the exchange. At each of them, one of the boards gets one cut."""
+    """Number of points in an exchange. At each point, the power of one board is cut once."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         low, high = self.between
@@ -84,7 +84,9 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cut in the next exchange that begins while no other is open. Raises TimeoutError."""
+        """Make the cut in the next exchange that begins while no other exchange is open. Raises
+        TimeoutError.
+        """
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:

@@ -98,8 +98,8 @@ class OwnCertificate:
 
     def look(self, links: Iterable[Link]) -> None:
         """If half of the lifetime of this gateway's certificate is over, renew the certificate. Log
-        the certificate's problem, if any. links: all present links; the renewal may be requested
-        over one of them.
+        the certificate's problem, if any. links: all present links; the renewal is requested
+        over those that offer it.
         """
         if not renewal.is_due(self.own.certificate):
             self._logged = None

@@ -154,6 +154,6 @@ class Holder(Protocol):
         """Return the clients whose records name a member in `older`."""
 
     def unsettled(self) -> Iterable[str]:
-        """Return the clients whose session is suspect, or has moved away and is not confirmed by
-        the other member yet. Called at the start.
+        """Return the clients whose session is suspect, or has moved to a member that has not
+        confirmed the session yet. Called at the start.
         """

@@ -79,8 +79,8 @@ class GenericLanding(FileLanding):
 
     def make_files(self, path: str) -> bool:
         """Try to create the same file twice. Return whether the place refuses one of the attempts.
-        Both files are opened before the first one is closed. Otherwise a place would pass this trial
-        that checks when a file is opened, but creates the file only when the file is closed.
+        Both files are opened before the first one is closed. Otherwise, this trial would accept a
+        place that checks the name when a file is opened, but creates the file only at its closing.
         """
         self._make_above(path)
         first = self._fs.open(self._path(path), "xb")

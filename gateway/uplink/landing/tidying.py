@@ -1,5 +1,5 @@
-"""Removal of what interruptions and earlier connections leave in a folder at a landing place made
-of files.
+"""Removal of the leftovers of interruptions and earlier connections from a folder at a landing
+place made of files.
 
 In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and an error for each leftover that cannot be removed. Such a leftover does not
