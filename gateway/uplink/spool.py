@@ -343,7 +343,7 @@ class Spool(DamagedRows):
         ).fetchall()
 
     def _find_anonymous(self, number: int) -> list[tuple[int, int]]:
-        """Like `find`, for rows without identity, whose numbers the spool does not store."""
+        """Do the same as `find` for a row without identity. The spool does not store its number."""
         first = self._db.execute("SELECT min(id) FROM spool").fetchone()[0]
         rank = number - self.counted_before(first or 1)
         found = self._db.execute(

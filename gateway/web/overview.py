@@ -179,8 +179,8 @@ def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
 
 def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str, str]]:
     """Return the problems that the function `problems` of `health.py` does not report: problems of
-    the uplink and of bridges, a spool that no uplink lands, and an unsynchronised clock. Each
-    problem is a part, a subject and a text.
+    the uplink and of bridges, a spool that no uplink lands, and an unsynchronised clock. Each tuple
+    is one problem: part, subject, text.
     """
     broker = source.broker
     found: list[tuple[str, str, str]] = []

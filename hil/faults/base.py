@@ -210,7 +210,7 @@ class Kind(BaseModel, ABC):
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         """Return the exact place of the fault, as the broken part counts it; None if the fault has
-        no such place. The judge compares it with the place at which the fault happened.
+        no such place. The judge compares this place with the one at which the fault happened.
         """
         return None
 

@@ -22,8 +22,8 @@ from gateway.system.sync import sync
 
 _PARTS = 64
 LATE = 1.0
-"""Longest time, in seconds, until a modem begins to send a frame; after that the frame counts as
-failed.
+"""Longest time, in seconds, until a modem begins to send a frame. If it has not begun by then, the
+frame counts as failed.
 """
 
 _LONG = 1e10
