@@ -46,7 +46,7 @@ class Series:
 
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
-    """(time in µs since 1970, value) of the last readings with a known time."""
+    """Pairs of time (µs since 1970) and value, for the last readings with a known time."""
     topics: tuple[str, ...] = ()
     """The topics on which the board has published this name, or UNKNOWN."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))

@@ -2,8 +2,8 @@
 
 In: the gateway's database. Out: whether a publication is in that commit.
 
-A program that is stopped at this point has not yet announced its commit, so other connections to
-the database do not see it. A copy of database and log contains it, as after a kill.
+A program that is stopped at this point has not yet announced its commit. So other connections to
+the database do not see the commit, but a copy of database and log contains it, as after a kill.
 """
 
 import shutil
