@@ -65,7 +65,9 @@ def _as_taker(folder: Path) -> None:
 
 
 class Calls:
-    """The trial of all calls. It leaves a userland without the package."""
+    """The trial of all calls of dpkg to the package's scripts. At its end, the package is not
+    installed.
+    """
 
     def __init__(self, userland: Userland, package: Path) -> None:
         self._userland = userland

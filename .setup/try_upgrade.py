@@ -213,7 +213,9 @@ class Upgrades:
         self._schema = self._store("PRAGMA user_version")
 
     def run(self) -> list[str]:
-        """Upgrade, roll back, upgrade. Return a description of the load at each change."""
+        """Upgrade, go back to the old version, and upgrade again. Return a description of the load
+        before each of these changes.
+        """
         (self._userland.path / "etc/onceway/gateway.toml").write_text(CONFIG)
         self._userland.run("systemctl", "restart", "onceway-gateway", "onceway-uplink")
         self._active()

@@ -503,9 +503,9 @@ def _device_and_target(
 def _board_and_port(
     registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
 ) -> tuple[boards.Board, str | None]:
-    """Return a device's kind of board and its port. at_its_port: if `port` is None, take the port
-    in the registry, if it exists. If the returned port is None, the only port with such a board is
-    meant.
+    """Return a device's kind of board and its port. at_its_port: if `port` is None, return the
+    device's port in the registry, provided that this port exists. A returned port of None stands
+    for the only port with such a board.
     """
     known = registry.get(name)
     kind = board or known.board

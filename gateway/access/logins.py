@@ -206,7 +206,9 @@ class Logins:
             self._loop.call_later(delay, self._answered, order, refusal)
 
     def _alike(self, order: Ask) -> _Alike | None:
-        """Return the refusal for a wrong name or password if the address must wait, else None."""
+        """If the address must wait, return the refusal that a wrong name and a wrong password both
+        get. Else return None.
+        """
         pair, now = _pair(order), self._loop.time()
         wait = 0.0 if pair in self._trusted else self._addresses.wait_s(pair[0], now)
         return _Alike(_wait(pair[0], wait), now + ALIKE_S) if wait else None

@@ -4,8 +4,8 @@ In: readings as they arrive. Out: for each name of a reading, the last reading a
 numbers (a day at one a minute). `DATA/history.json` is written at a clean stop only: a power cut
 loses this history, but no acknowledged reading. The table at the centre has all readings.
 
-While the clock is not synchronised, a reading gets a time on the broker's time axis, so its age is
-known. The reading gets its UTC when the clock is known.
+A reading that arrives before the clock is synchronised gets a time on the broker's time axis, from
+which its age is computed. Its UTC is computed from this time when the clock is synchronised.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Counts:
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0
-        """Messages at QoS 0 that were dropped while the bridge sent, one at a time, the packets
-        that may have made the other broker close a connection (`suspects.py`).
+        """Messages at QoS 0 that were dropped while suspect packets were sent alone
+        (`suspects.py`).
         """
         self.received = 0
         self.not_taken = 0

@@ -102,7 +102,9 @@ class Crossings:
             self.never(*found)
 
     def never(self, topic: str, state: Digest) -> None:
-        """Note a topic's message that the other broker can never accept."""
+        """Note that the other broker can never accept a topic's message. state: digest of the
+        message.
+        """
         if len(self.refused) < _MOST_REFUSED:
             self.refused[topic] = state
 

@@ -67,8 +67,8 @@ class Pairing:
         return pair if pair.mark else self._keep(replace(pair, mark=secrets.token_hex(4)))
 
     def join(self, pair: Pair) -> Pair:
-        """Note that the session at the other broker exists, and that our session has forgotten
-        earlier identifiers. Return the changed pair.
+        """Note that the session at the other broker exists, and that our session no longer has
+        packet identifiers of an earlier session there. Return the changed pair.
         """
         return self._keep(replace(pair, joined=True))
 

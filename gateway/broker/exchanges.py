@@ -60,8 +60,8 @@ def receive(
 
 
 def go_on_after_pause(connection: Connection, session: Session) -> None:
-    """After a pause, process the postponed runs, while the turn has time. If the client was
-    refused, end the connection instead.
+    """After a pause, end the connection if this is due (`part`), else process the postponed runs,
+    while the turn has time.
     """
     broker = connection.broker
     connection.part()

@@ -189,7 +189,9 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds. Clean Session 0 (3.1.1) gets the limit."""
+    """Return the Session Expiry Interval in seconds. For MQTT 3.1.1 with Clean Session 0, return
+    the broker's limit.
+    """
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER

@@ -148,8 +148,8 @@ def is_whole(row: StoredDelivery) -> bool:
 
 
 def _missing(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
-    """Return how many messages of a page are missing. Each gap in the message numbers counts,
-    except in a queue for a peer gateway, where only notices remain.
+    """Return how many messages of a page are missing: the rows whose message is gone, and the gaps
+    in the message numbers. In a queue for a peer gateway, gaps do not count.
     """
     if not rows:
         return session.send_flow.next - order.first if order.whole else 0

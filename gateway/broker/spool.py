@@ -38,7 +38,7 @@ class Oldest(NamedTuple):
 
 
 class _Part:
-    """Up to PART rows with consecutive ids, whose sizes are added up."""
+    """The total size of up to PART rows with consecutive ids."""
 
     __slots__ = ("last", "shares", "size")
 

@@ -307,7 +307,8 @@ def compact(
     writer: Writer = "auto",
 ) -> None:
     """Merge the tables' small files into large ones. Run it once a day. May run while the ingest
-    runs, which waits for it on a local disk. If the table is on S3, stop the ingest first.
+    runs. On a local disk, the ingest waits until this command ends. If the table is on S3, stop the
+    ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """

@@ -12,7 +12,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Masks:
-    """The check of one connection."""
+    """The check of the mask bits of one connection."""
 
     def __init__(self) -> None:
         self.lacking = False

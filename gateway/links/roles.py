@@ -130,7 +130,9 @@ class GatewayLink(ReliableLink):
         return content
 
     def _begin(self, answer: Answer) -> None:
-        """Begin an offered session: its first frame has arrived, or there is no key to prove."""
+        """Begin an offered session. Call this when its first frame arrives, or if there is no key
+        to prove.
+        """
         if answer.check is None:
             return
         hello = answer.hello

@@ -162,7 +162,7 @@ class Control:
         """Reloads the configuration files."""
         self._looks: set[asyncio.Future[None]] = set()
         self.look: Callable[[], Awaitable[None]] | None = None
-        """Reads the device registry if it has changed, and judges the boards."""
+        """Reads the device registry if it has changed, and updates the state of the boards."""
         self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
         """Sends a test on each notification channel. None without [notify]."""
         self._read: set[str] = set()

@@ -216,9 +216,9 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
 
 
 def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
-    """Delete the rows of a table that do not have the cells with which they were stored. A row
-    whose key has changed cannot be found by its key; in that case all sound rows are copied to a
-    new table.
+    """Delete the rows of a table whose cells have changed since they were stored. SQLite may not
+    find a row with a changed key in order to delete it. In that case, the table is emptied, and its
+    sound rows are put back.
     """
     unsound = f"FROM {table} WHERE ({sound(table)}) IS NOT TRUE"
     database.execute(f"DELETE {unsound}")

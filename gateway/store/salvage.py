@@ -174,7 +174,9 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
 def _copy(
     source: sqlite3.Connection, target: sqlite3.Connection, table: str
 ) -> tuple[list[Gap], int]:
-    """Copy a table's rows. Return the gaps, and the number of rows that the new table refuses."""
+    """Copy a table's readable rows. Return the unreadable gaps between them, and the number of rows
+    that the new table has refused.
+    """
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
     # In `meta` the new store already has its own epoch; in other tables a row may have been read
     # twice.

@@ -229,7 +229,7 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 
 
 def unknown(spool: Spool, device: str, sequence: int) -> str:
-    """Return a text that says where a reading may be that this gateway does not know."""
+    """Return a text for a reading that this gateway does not know: where the reading may be."""
     oldest = spool.oldest_known_batch()
     epoch = spool.origin().epoch
     before = f", or it landed before batch {oldest} of epoch {epoch}" if oldest else ""

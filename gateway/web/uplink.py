@@ -48,7 +48,9 @@ def read(folder: Path) -> UplinkState | None:
 
 
 class UplinkReader:
-    """Reads the state in a thread, one read at a time. If the disk hangs, only one thread hangs."""
+    """Reads the uplink's state in a thread, one read at a time. If the disk hangs, only one thread
+    hangs.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -35,8 +35,9 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Session:
-    """A session. gateway: sender of the offer. last: counter of the board's newest TURN. met:
-    whether the board has heard the offer. answers: answer frames, by counter.
+    """A session that a gateway has offered. gateway: name of this gateway. last: counter of the
+    board's newest TURN. met: whether the board has received the offer. answers: answer frames, by
+    counter.
     """
 
     gateway: str

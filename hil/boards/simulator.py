@@ -392,7 +392,7 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """Let a frame end at the place of the board's radio. good: whether its CRC fits."""
+        """Hand a frame to the board's radio, at the frame's end. good: whether its CRC is right."""
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 

@@ -16,7 +16,9 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""Longest wait, in seconds, for a moment without an open exchange, at the end of a run."""
+"""Longest wait at the end of a run, in seconds, until no exchange is open. Then the power is cut in
+any case.
+"""
 
 
 class _Watch(LedgerWatch):

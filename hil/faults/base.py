@@ -56,7 +56,9 @@ class Kind(BaseModel, ABC):
     the rows that the system had when the fault happened (hil/judge/places.py).
     """
     needs_ingest: ClassVar[bool] = False
-    """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""
+    """Whether the kind needs a bench with an ingest: it breaks the ingest, or causes damage that
+    only the ingest repairs.
+    """
 
     on_real: ClassVar[bool] = False
     """For kinds that break boards: whether a real board can have the fault. A real board cannot be
@@ -96,7 +98,7 @@ class Kind(BaseModel, ABC):
     on: list[str] = []
     """Names of the boards, clients or gateways that the fault may break; all by default."""
     table: int = Field(default=1, ge=1)
-    """Number of the table among those of its kind; the bench sets it."""
+    """Number of this table among the bench's tables of the same kind. The bench sets it."""
     drawn: bool = False
     """Whether [nemesis] drew the fault."""
 

@@ -318,8 +318,9 @@ class BoardWatchdog(Strike):
 
 
 class BoardEepromWorn(Kind):
-    """In each cell of one slot of the journal, a bit is stuck at 1 (erased) for the rest of the
-    run. The journal reaches the slot a few publications later.
+    """In each cell of a journal slot's sequence, source and CRC, a bit is stuck at 1 (erased) for
+    the rest of the run. The slot is two to four places ahead of the newest one when the fault
+    happens.
     """
 
     text: ClassVar[str] = "EEPROM worn"

@@ -176,7 +176,7 @@ class LineDelay(LineStrike):
     length: Bytes = Field(default=200, ge=1, le=2000)
     """Number of late bytes."""
     seconds: Seconds = Field(default=1.0, gt=0, le=60)
-    """Seconds by which these bytes are late."""
+    """Delay of the late bytes, in seconds."""
 
 
 class LineStall(LineStrike):

@@ -75,7 +75,7 @@ class WindowKind(Kind):
     looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     window: str = "any"
-    """Window of the fault; `any` means each in turn."""
+    """Window of the faults. `any`: each fault takes the next window of its kind."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         names = list(self.windows) if self.window == "any" else [self.window]

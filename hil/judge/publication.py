@@ -58,7 +58,7 @@ class Sighting:
     position: int = 0
     sampled: int | None = None
     columns: dict[str, Any] = field(default_factory=dict)
-    """Other columns of the row. At the hop `board`: the publication's known values (topic)."""
+    """Other columns of the row. At the hop `board`: the topic, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,8 @@ def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 def doubts(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each subscriber whose events were not all recorded. For each other
     subscriber without a shared subscription, return a sentence for each QoS at which it got no
-    message, although at least `SOME` were published to it. That may be right: QoS 0 and ended
-    sessions allow it.
+    message, although at least `SOME` were published to it. Such a loss may be correct: QoS 0 and
+    ended sessions allow it.
     """
     messages, subscribers = _sort_events(events)
     return [

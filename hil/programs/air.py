@@ -153,7 +153,7 @@ class AirOfRun:
             self._history.add("air", "strange", report["t"], line=line, **fields)
 
     def _replayed(self, report: dict[str, Any]) -> None:
-        """Record which part of a recording a link has used."""
+        """Add to the history which part of a trace the ether has replayed on a link."""
         ends = report.pop("from"), report.pop("to")
         for line, direction in zip(ends, ("up", "down"), strict=True):
             if MODEM in ends and line in self._taps:

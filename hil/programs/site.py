@@ -139,7 +139,9 @@ class Site:
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Return a program's `Machine`, the same at each call. below: its faulty folder."""
+        """Return a program's `Machine`, the same at each call. below: folder in which its disk may
+        be faulty.
+        """
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
             for fault in self.bench.fault:

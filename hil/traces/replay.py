@@ -59,7 +59,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Return the fates. A burst of more than `longest_outage` frames is shortened."""
+        """Return the fate of each frame. A longer burst of lost frames is cut to `longest_outage`."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():
@@ -70,7 +70,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates. Outages last at most `longest` seconds; no frame arrives in them."""
+        """Return the fate of each frame outside the outages. Outages are cut to `longest` seconds."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t

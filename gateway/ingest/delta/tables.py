@@ -42,8 +42,8 @@ none: default, generated and identity columns (Delta protocol, "Default Columns"
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The layout of a table. columns: (name, type, comment); properties: Delta table properties;
-    clustering: columns by which `compact` groups rows that are queried together; key: columns that
-    the table has had in every version of Onceway.
+    clustering: columns by which `compact` groups rows that are queried together; key: columns
+    without which a table is refused, because every version of Onceway creates them.
     """
 
     comment: str
@@ -323,8 +323,8 @@ def another_table(name: str) -> OncewayError:
 def absolute(name: str) -> str:
     """Return an absolute path for a relative one, because Spark and Delta would resolve it from
     different folders. Catalog names and URLs stay as they are. Raises OncewayError for a single
-    word that versions up to 0.2.0 read as a catalog name, if the catalog in this folder has such a
-    table.
+    word if the catalog in this folder has a table of this name: versions up to 0.2.0 would have
+    used that table.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")

@@ -115,7 +115,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 def _skip_lookup(spark: SparkSession) -> None:
     """Tell Spark that no other data source is installed. This saves a Python process that searches
-    all installed packages. If this version of Spark has no method for that, it still searches.
+    all installed packages. If this version of Spark lacks the internal method for that, the search
+    still happens.
     """
     jvm = cast(Any, spark._jvm)
     with suppress(Py4JError, TypeError):

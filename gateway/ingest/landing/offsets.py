@@ -39,10 +39,10 @@ HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Each check for missing batches lists this many of the waiting feeds, in turn. Without a listing,
-a gap is found only if at least as many batches follow it as are missing in it. Two kinds of feeds
-are listed in addition: feeds whose marker shows a later batch and, once an hour, feeds whose last
-read batch has been deleted.
+"""Number of waiting feeds whose folders one check for missing batches lists; the feeds take turns.
+Without a listing, a gap is found only if the batches after it are at least as many as the missing
+ones. Two kinds of feeds are listed in addition: feeds whose marker shows a later batch and, once an
+hour, feeds whose last read batch has been deleted.
 """
 
 SHOWN = 20

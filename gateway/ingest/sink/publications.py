@@ -192,8 +192,9 @@ class Appender:
         self._progress.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
-        """Return the progress of the feeds that this micro-batch moves beyond the table's progress.
-        Raises OncewayError if batches in between are missing.
+        """Return the last batch of each feed of which this micro-batch has later batches than the
+        table. Raises OncewayError if batches between the table's last one and the micro-batch's
+        first one are missing.
         """
         for feed, count in micro_batch.feeds.items():
             last = self._progress.feeds.get(feed, 0)

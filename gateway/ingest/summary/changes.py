@@ -53,7 +53,7 @@ def since(
 
 
 def moment() -> Column:
-    """Return the column with a publication's time of arrival: at the gateway, or if that is unknown
-    at the landing place, or else in the table.
+    """Return a publication's time of arrival at the gateway. If it is unknown, return the time of
+    arrival at the landing place; if that is unknown too, in the table.
     """
     return F.coalesce("received", "landed", "ingested")

@@ -123,7 +123,7 @@ def _with_day(
 
 
 def _behind(rows: DataFrame, lacking: DataFrame) -> DataFrame:
-    """Return the gaps that end just before one of `rows`, each with the day of that row."""
+    """Return the gaps of `lacking` that end just before one of `rows`, with the day of this row."""
     each = rows.select("device", "incarnation", (F.col("sequence") - 1).alias("last"), "day")
     ends = F.broadcast(lacking.select("device", "incarnation", "last"))
     return each.join(ends, ["device", "incarnation", "last"])

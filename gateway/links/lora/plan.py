@@ -78,8 +78,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Airtime of the gateway or of one board. limit: seconds that it may send in an hour. used:
-    seconds that it would send in an hour.
+    """Airtime of the gateway or of one board. limit: seconds of airtime allowed in an hour. used:
+    expected seconds of airtime in an hour.
     """
 
     limit: float

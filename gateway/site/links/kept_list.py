@@ -53,8 +53,8 @@ class KeptList:
         self.look()
 
     def look(self) -> bool:
-        """Read the file if it has changed, and write again what could not be written. Return
-        whether the file has a newer list.
+        """Read the file if it has changed. If an earlier write has failed, write the list again, at
+        most once a minute. Return whether the file has a newer list.
         """
         assert self._list is not None  # noqa: S101 - a gateway that has started
         found = False

@@ -107,8 +107,8 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Forwarder) -> None:
-    """Let a forwarder leave its shared subscriptions. Messages that other gateways have already
-    sent for these subscriptions arrive before these gateways answer HERE.
+    """Let a forwarder leave its shared subscriptions. When another gateway has answered HERE, all
+    its messages for these subscriptions have arrived.
     """
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):

@@ -55,8 +55,8 @@ class Forwarder:
         (`share_number`).
         """
         self.awaited: set[str] | None = None
-        """Gateways that possibly do not know yet that the session takes part in no shared
-        subscription here. None: the session still takes part.
+        """Gateways that have not answered yet since the session left all shared subscriptions here.
+        None: the session has not left them.
         """
 
     @property

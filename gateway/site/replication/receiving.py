@@ -247,8 +247,8 @@ class Keeping:
     # -- lines that land here
 
     def due(self, now: float) -> Line | None:
-        """Return a line whose rows this gateway has to land now, or None. Such a line has ended, or
-        its member has been silent for too long.
+        """Return a line whose rows this gateway has to land now, or None. A line is due if its
+        member has begun another line, or has been silent for `silent_s`.
         """
         for line in self._lines.values():
             if line.parts and (self._is_over(line) or self._is_silent(line.member, now)):

@@ -47,8 +47,8 @@ class BoardSharing(Sharing[Entry]):
         """Entries of the registry when it was last read, by board."""
 
     def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
-        """Note the current contents of the registry. done: links whose entries were merged. Return
-        the names of boards whose entries are new or have changed.
+        """Note the present entries of the registry. done: links whose received entries are in the
+        registry now. Return the names of boards whose entries are new or have changed.
         """
         before, self._entries = self._entries, {entry.name: entry for entry in entries}
         removed = dict.fromkeys(before.keys() - self._entries.keys())

@@ -40,8 +40,8 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 HOP_S = 2.0
-"""Longest time, in seconds, that a stop waits for the next session to move. A disconnected client
-that knows another member connects to it within this time.
+"""If no session has moved for this time, in seconds, a stop waits no longer for moves. A
+disconnected client that knows another member connects to it within this time.
 """
 HAND_OVER_S = 45.0
 """Longest time, in seconds, that a stop waits while sessions move. If no session moves, the wait

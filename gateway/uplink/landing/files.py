@@ -85,8 +85,8 @@ class FileLanding(Landing, proof.Files):
 
     def swap(self, hidden: str, name: str) -> None:
         """Give a hidden file its final name, in place of an existing file. If the place's rename
-        refuses an existing name, the existing file is set aside first. An interruption therefore
-        leaves the old or the new file.
+        refuses an existing name, the existing file is set aside first. After an interruption at any
+        point, at least one of the two files still exists.
         """
         try:
             return self.move(hidden, name)
