@@ -26,7 +26,7 @@ RADIO = "lora-1"
 EVERY_S = 20
 NO_UPLINK = 8
 RESTART_S = 8.0
-"""Seconds, longer than RestartSec of the uplink's unit."""
+"""A wait, in seconds, that is longer than RestartSec of the uplink's unit."""
 SETTLE_S = 30.0
 """Seconds in which a problem that lasts must not be reported again."""
 

@@ -44,8 +44,8 @@ _FAILURE = 0x80
 
 
 class DeviceList:
-    """The publisher of the list, from its creation until `close`. utc: returns µs since 1970, or
-    None while the time is unknown.
+    """The publisher of the list of devices, from its creation until `close`. utc: returns µs since
+    1970, or None while the time is unknown.
     """
 
     def __init__(

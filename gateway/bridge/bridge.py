@@ -90,8 +90,8 @@ class Bridge:
         self._task = asyncio.create_task(self._run())
 
     def _sample(self) -> None:
-        """Note the numbers of the waiting messages now, and again every SAMPLE_S seconds. They give
-        the age of the oldest message.
+        """Sample the numbers of the oldest and the newest waiting message, now and every SAMPLE_S
+        seconds. The samples show how old the oldest message is.
         """
         loop = asyncio.get_running_loop()
         self._sampler = loop.call_later(SAMPLE_S, self._sample)

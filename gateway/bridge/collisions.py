@@ -93,8 +93,8 @@ class Collisions:
         self._note(topic, way, state)
 
     def returns(self, topic: str, state: Digest) -> None:
-        """Note that a message came back in a loop. The bridge does not forward it, so only one
-        broker has the message now.
+        """Handle a message that came back in a loop, and is not forwarded. The topic is in doubt
+        unless the same message crossed last.
         """
         last = self._last.get(topic)
         if last is None or last.state != state:

@@ -54,7 +54,7 @@ broker keeps messages for the disconnected bridge.
 """
 SMALLEST = 6
 """Bytes of the smallest PUBLISH. A broker with a lower Maximum Packet Size accepts no message, and
-refuses some acknowledgements.
+not every acknowledgement.
 """
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""

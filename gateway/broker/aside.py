@@ -50,7 +50,7 @@ class Aside:
     def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
         self._ledger = ledger
         self._sizes: dict[str, dict[int, int]] = {}
-        """Sizes in bytes, by bridge and message number, the oldest first."""
+        """Size of each message in bytes, by bridge and message number, the oldest message first."""
         self._next = 1
         for number, bridge, size in stored:
             self._sizes.setdefault(bridge, {})[number] = size

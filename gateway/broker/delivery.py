@@ -191,7 +191,9 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Count one queue row less for a run. The last one takes away the run's message id."""
+        """Remove a reference of a run to its message. After the last one, the run has no message
+        id.
+        """
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False

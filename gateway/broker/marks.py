@@ -79,8 +79,8 @@ class Mark:
             self._window |= 1 << (-ahead - 1)
 
     def greeted(self, next_sequence: int) -> None:
-        """Add the sequences of the packet identifiers between PUBLISH and PUBREL that an older
-        version of the gateway stored instead. next_sequence: the board's next sequence.
+        """Add sequences that an older version of the gateway stored as packet identifiers: those of
+        exchanges between PUBLISH and PUBREL. next_sequence: the board's next sequence.
         """
         for identifier in unpack_set(self._kept):
             sequence = sequence_of(identifier, next_sequence)

@@ -59,8 +59,8 @@ class Pause:
         """Last pause of the client; None before it, and after an accepted publication."""
         self.shared = shared
         """Whether all clients without an identifier at this address share the record. If so, no
-        publication is postponed: if there is room, it is accepted at once. If one is refused within
-        the pause, its connection does not end before the pause is over.
+        publication is postponed: each is accepted or refused at once. If one is refused within the
+        pause, its connection ends only after the pause.
         """
         self.until = record.over(broker.now) if record is not None and not shared else float("-inf")
         """Time on the broker's clock at which this connection's pause ends; -inf without one."""

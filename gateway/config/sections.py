@@ -435,7 +435,7 @@ class NotifySection(Section):
     stdin.
     """
     webhook: HookUrl | None = None
-    """URL to which the JSON object is sent by POST, as it is given to `command`."""
+    """URL to which the same JSON object is sent by POST."""
     mail_to: list[str] = []
     """Addresses that get an e-mail."""
     mail_from: str | None = None
@@ -564,7 +564,9 @@ class QuotaSection(Section):
     user is faster, the gateway reads more slowly from the user's clients.
     """
     bytes_per_s: Count | None = None
-    """Limit of bytes of payloads and properties published per second; it works in the same way."""
+    """Limit of bytes of payloads and properties published per second. Bursts and faster users are
+    treated as for `messages_per_s`.
+    """
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the spool that a user's messages may fill. Further messages are refused with 0x97.
     After a restart, messages of a client whose session has ended count for no user.

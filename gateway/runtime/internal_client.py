@@ -97,8 +97,8 @@ class Client:
         return self._receiver is None
 
     def send(self, packet: Packet) -> None:
-        """Send a packet after the current call, because the broker may be in the middle of
-        writing.
+        """Send a packet to the broker, after the current call: the broker may be just writing to
+        this client.
         """
         self._engine.call_later(0, lambda: self._receive(packet))
 

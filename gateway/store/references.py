@@ -372,8 +372,8 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
     """Yield forwarders for which no member is recorded as the holder of their session; a start ends
-    them. Also yield sessions with the `journey` row of a forwarder, and forwarders with the row of
-    a session.
+    them. Also yield sessions with a `journey` row for forwarders, and forwarders with a `journey`
+    row for sessions.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours

@@ -209,7 +209,9 @@ class Live:
         }
 
     def air(self, sight: Sight) -> list[Row]:
-        """Return the radios, and how well each visible board is received."""
+        """Return the radios, each with the boards that the user may see and how well it receives
+        them.
+        """
         rows = air(self._source)
         if sight.whole:
             return rows

@@ -67,7 +67,7 @@ def _sentence(
 
 
 def _named(loc: Location) -> tuple[str, str]:
-    """Return the table and the key of a mistake, as an error names them."""
+    """Return the names of the table and the key at a location, for an error text."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
         return " ".join(
             ["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]

@@ -162,7 +162,9 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Count the slot that was written last. No further write to it may follow."""
+        """Enter the content of the last written slot. Call this only if no more writes to it
+        follow.
+        """
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None

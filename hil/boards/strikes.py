@@ -22,8 +22,8 @@ class Strikes:
         self._waiting: dict[str, tuple[int, str]] = {}
         """Place and command of each fault that has not happened yet, by the fault's name."""
         self._delays: dict[str, str] = {}
-        """Late faults: their place had passed when the new board started. The value is the fault
-        that had stopped the previous board.
+        """For each late fault, the fault that stopped the previous board. A fault is late if its
+        place had passed when the new board started.
         """
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None

@@ -89,8 +89,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Record the board's own time: the judge allows the times in the board's publications to be
-        wrong by as much as its clock is behind. The board stays in the air.
+        """Record the board's own time. If its clock is behind, the judge accepts times in its
+        publications that are wrong by as much. The board's radio stays in contact.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)

@@ -220,8 +220,8 @@ class RealBoard(WiredDevice):
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """If the board's next sequence is known, record the publications that were never seen, and
-        those that the board still has. Return whether it is known.
+        """Record the publications that were never seen, and those that the board still has. Return
+        False, and record nothing, if the board's next sequence is unknown.
         """
         if self._next is None:
             return False

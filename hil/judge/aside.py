@@ -62,7 +62,9 @@ def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
 
 
 def _alike(one: Sighting, other: Sighting) -> bool:
-    """Return whether two payloads have the same values. Times and the link's state may differ."""
+    """Return whether two payloads have the same values. Times and records about the link may
+    differ.
+    """
     return one.records is not None and _lasting(one) == _lasting(other)
 
 

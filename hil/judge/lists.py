@@ -26,8 +26,8 @@ def wrong(
     claim: str | None,
 ) -> list[str]:
     """Return a sentence for each mistake in the lists of devices. listed: sightings of each list by
-    hop; a list is known by its origin and position in a store. copied: origins with copies that a
-    fault has changed. devices: names of the boards. claim: hop that each list of a store must have
+    hop. Its key is its origin and its position in the store. copied: origins with copies that a
+    fault has changed. devices: names of the boards. claim: hop that each list in a spool must have
     reached; None if lists may be missing.
     """
     mistakes = []

@@ -57,7 +57,7 @@ PUBLICATION_S per publication."""
 PUBLICATION_S = 0.008
 """Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
-"""Fewest samples of a process for which its growth is judged; half as many for its CPU use."""
+"""Fewest samples from which a process's growth is judged. For its CPU use, half as many do."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

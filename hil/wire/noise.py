@@ -18,7 +18,7 @@ class Noise:
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """Create the noise. table: number of the fault's table; harms are counted by table."""
+        """Create the noise. table: number of the fault's table, by which harms are counted."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)

@@ -37,9 +37,9 @@ class Command:
 
 
 class Strike:
-    """A command that is being carried out. behind: the fault for which it had to wait. struck:
+    """A command that is being carried out. behind: the fault whose end it had to wait for. struck:
     number of bytes harmed so far. offset: number of bytes on the line before the first harmed byte.
-    publication: number of the publication after whose end the count of `after` began.
+    publication: number of the last publication before the count of `after` bytes began.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:

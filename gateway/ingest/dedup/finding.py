@@ -14,8 +14,8 @@ import pyarrow as pa
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 
 GATHERED = 1_000_000
-"""Number of rows that a task turns into ranges together. Many rows together have fewer ranges than
-the same rows in parts.
+"""Number of rows that a task gathers before it turns them into ranges. If it turned fewer rows at a
+time, more ranges would result.
 """
 
 AT_ONCE = 50_000

@@ -23,9 +23,7 @@ from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
-"""Seconds in which every gateway is checked completely once. The gateway's name determines at which
-second.
-"""
+"""Every gateway is checked completely once in this many seconds. Its name determines when."""
 
 AS_FAR_AS_IT_GOES = 10**12
 """Number above every batch: a limit that excludes no batch."""

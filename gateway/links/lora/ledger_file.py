@@ -94,7 +94,7 @@ class Ledgers:
         self._ledgers[band].add(airtime, start)
 
     def ask(self, band: str, airtime: float, now: float) -> bytes:
-        """Return new contents for the file. They reserve `airtime` seconds, and a part for later
+        """Return new contents for the file, which reserve `airtime` seconds and a part for later
         frames. Call `grant` when the contents are on disk.
         """
         more = max(airtime + self._part(band) - self._granted[band], 0.0)

@@ -132,7 +132,7 @@ class Keeping:
         self._order = Order()
         """The next order to the shelf: changes that are not given to it yet."""
         self._asking: set[int] = set()
-        """Numbers of the lines to confirm to their members as soon as the next order is on disk."""
+        """Numbers of lines whose members get a confirmation when the next order is on disk."""
         self._writing = False
         self.full = False
         """Whether received rows wait because there is no room for them."""
@@ -270,8 +270,8 @@ class Keeping:
             self._write()
 
     def advance(self) -> None:
-        """Delete each line whose member has a newer line, if no rows of the deleted line remain
-        here. Call this about once a second.
+        """Delete each line that has no rows here any more, if its member has a newer line. Call
+        this about once a second.
         """
         for line in list(self._lines.values()):
             if self._is_over(line) and not line.parts and not self._waits(line.number):

@@ -130,8 +130,8 @@ class Holder(Protocol):
         """Mark the session as suspect in one commit. A connected client is disconnected."""
 
     def mark_twofold(self, client: str) -> None:
-        """Note, with the next commit, that the client had another session as well, which continued
-        without knowing of the session here. If the session here is suspect, a new session will
+        """Note, with the next commit, that the client has also used another session, at a member
+        that did not know of the session here. If the session here is suspect, a new session will
         replace it.
         """
 

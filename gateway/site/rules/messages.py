@@ -28,8 +28,8 @@ MAX_EPOCH = 1 << 62
 """
 MEMBERS = 16
 _ROOM = 64
-"""Bytes that count for an entry of a frame, in addition to its client and its data. As many bytes
-of each frame stay free.
+"""Bytes that each entry of a frame is assumed to need besides its client and its data. In each
+frame, as many bytes stay free.
 """
 
 

@@ -41,7 +41,7 @@ class Replies:
         self._working = working
         self._lookup = lookup
         self._pending = dict.fromkeys(contacts, 0)
-        """Number of queries of each member that are answered later, when a change is on disk."""
+        """For each member, number of its queries whose replies wait until a change is on disk."""
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)

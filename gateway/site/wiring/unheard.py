@@ -15,8 +15,8 @@ from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
 """Largest average number of clients that are checked per second. Each round checks all clients in
-`Unheard`, and the more these are, the later the next round begins. After a gateway has ended, all
-its clients may be in `Unheard`.
+`Unheard`. The wait for the next round grows with their number: after another gateway has ended, all
+its clients may be there.
 """
 
 
@@ -62,8 +62,8 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note that a session is suspect for another reason than `begin`; all sessions if `key` is
-        None. A packet of the client on its present connection no longer clears `suspect`.
+        """Note that a session is suspect for another reason than `begin`. From now on, a packet on
+        the client's present connection does not clear `suspect`. key: None for all sessions.
         """
         if key is None:
             self._look_at_all()
