@@ -92,7 +92,7 @@ class Chart:
             )
 
     def rows(self, names: Mapping[str, float]) -> None:
-        """Show names at these heights y, instead of the numbers of the y axis."""
+        """Show names on the y axis in place of its numbers, each at its value of y."""
         self._rows = dict(names)
 
     def element(self) -> str:

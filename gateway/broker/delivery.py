@@ -191,9 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Remove a reference of a run to its message. After the last one, the run has no message
-        id.
-        """
+        """Remove a run's reference to its message. After the last one, it has no message id."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
@@ -211,8 +209,8 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return the keys of queue rows and the ids of messages to delete with the sealed changes.
-        The same commit takes the messages of these queue rows out of the `flow` rows. So a start
+        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages.
+        The same commit removes the messages of these queue rows from the `flow` rows. So a start
         can distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []

@@ -189,9 +189,7 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds. For MQTT 3.1.1 with Clean Session 0, return
-    the broker's limit.
-    """
+    """Return the Session Expiry Interval in seconds: the limit for 3.1.1 with Clean Session 0."""
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER

@@ -60,7 +60,7 @@ class ReceiveFlow:
         self.mark: Mark | None = None
         """Anti-replay window of the present or last board; None if it has not proved its key."""
         self._earlier = 0
-        """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
+        """Number of identifiers whose PUBLISH has not arrived on the present connection."""
         self._bits: bytearray | None = None
         """The identifiers in `received` as bits, None if they are few. As a list, many identifiers
         would take kilobytes in the store for each message."""

@@ -48,9 +48,7 @@ def keep(core: Core, message: Retained) -> None:
 
 
 def clear(core: Core, topic: str) -> bool:
-    """Remove a topic's retained message on behalf of a publisher. Return False if there was none.
-    In a site, always return True, because a peer gateway may have one.
-    """
+    """Remove a topic's message on behalf of a publisher. Return False if no gateway can have one."""
     core.changes.origins["retained", topic] = None
     if core.retained.shared:  # a peer gateway may have a message
         _delete(core, topic, next_version(core, topic))

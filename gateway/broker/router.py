@@ -323,7 +323,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS of a filter among the sessions that `counts` accepts, or None."""
+        """Return the highest QoS at which a session that `counts` accepts has a filter, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:

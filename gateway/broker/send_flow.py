@@ -297,9 +297,9 @@ class SendFlow:
         return count
 
     def _usable(self, number: int, count: int) -> int:
-        """Return how many of these messages can be sent now: those before the first one whose
-        identifier is in use, and below the limit of `_within`. An identifier is in use if the
-        message 65,535 numbers before is still in flight. A full check is seldom necessary.
+        """Return how many of `count` messages, beginning with `number`, can be sent now: those
+        before the first one whose packet identifier is in use, and below the limit of `_within`. An
+        identifier is in use if the message 65,535 numbers before is still in flight.
         """
         self.sent = number  # earlier messages may have been dropped
         if self._awaited > self.ledger.committed:  # `pump` is called after the commit

@@ -546,7 +546,7 @@ class SerialListener:
         self._scan()
 
     async def close(self) -> None:
-        """Close all ports; sessions that the broker has not closed are lost."""
+        """Close all ports. For the broker, the connections that it has not closed are lost."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
         for port in self._ports.values():

@@ -48,8 +48,8 @@ class Clock:
         self._boot = boot
         self._known = False
         self._seen: int | None = None
-        """Time of this boot of the machine, in µs since 1970, according to the newest time of an
-        earlier run. The true time of the boot may be later. None if no earlier run is known.
+        """Lower bound for the time of the machine's boot, in µs since 1970, computed from the
+        newest time of an earlier run. None if no earlier run is known.
         """
         self._ahead: int | None = None
         """Time of this boot of the machine, in µs since 1970, as last believed. None before the

@@ -128,8 +128,8 @@ class Checkpointer:
 
     def keep_bound(self, database: sqlite3.Connection) -> None:
         """If the log has reached its bound, copy and truncate it. Wait for readers for at most
-        `_READERS_S`. Called on the writer's thread, with its connection: after a commit, when
-        `Writer` has reported it and `committed` was called.
+        `_READERS_S`. Call this on the writer's thread, with its connection, after each commit:
+        after `committed`, and after the report of the commit.
         """
         size = self._frames * self._frame
         if size >= self._waits_at:

@@ -85,7 +85,7 @@ class Job:
             log.warning("this problem is over: %s", self.failure)
 
     def go_round(self) -> None:
-        """Note a finished round of a loop; the next round begins."""
+        """Note that a loop has finished a round, and that its next round begins."""
         self.succeed()
         self.begin()
 

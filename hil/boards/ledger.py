@@ -162,9 +162,7 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Enter the content of the last written slot. Call this only if no more writes to it
-        follow.
-        """
+        """Enter the slot that was written last. Call this only if no more writes to it follow."""
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None

@@ -16,9 +16,7 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""Longest wait at the end of a run, in seconds, until no exchange is open. Then the power is cut in
-any case.
-"""
+"""Longest wait, in seconds, until no exchange is open. Then the run's last power cut follows."""
 
 
 class _Watch(LedgerWatch):

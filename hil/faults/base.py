@@ -56,9 +56,7 @@ class Kind(BaseModel, ABC):
     the rows that the system had when the fault happened (hil/judge/places.py).
     """
     needs_ingest: ClassVar[bool] = False
-    """Whether the kind needs a bench with an ingest: it breaks the ingest, or causes damage that
-    only the ingest repairs.
-    """
+    """Whether the fault breaks the ingest, or causes damage that only the ingest repairs."""
 
     on_real: ClassVar[bool] = False
     """For kinds that break boards: whether a real board can have the fault. A real board cannot be

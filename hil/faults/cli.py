@@ -16,7 +16,7 @@ from hil.faults.base import OF_ONE_GATEWAY, Unit
 HAVE_ON = ("board", "line", "client", *OF_ONE_GATEWAY)
 """Parts of the system that may exist several times: a bench selects some with the key `on`."""
 OURS = {"kind", "table", "drawn"}
-"""Keys that are not listed, because the bench sets them, or because they name the kind."""
+"""Keys that the list leaves out: the bench sets them, or they name the kind."""
 
 
 def list_faults(as_json: JsonOption = False) -> None:

@@ -62,9 +62,7 @@ def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
 
 
 def _alike(one: Sighting, other: Sighting) -> bool:
-    """Return whether two payloads have the same values. Times and records about the link may
-    differ.
-    """
+    """Whether two payloads have the same values. Times and records about the link may differ."""
     return one.records is not None and _lasting(one) == _lasting(other)
 
 

@@ -32,7 +32,7 @@ def is_calm(run: dict[str, Any]) -> bool:
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return the mistakes. Return none if the run was interrupted or is not calm."""
+    """Return a sentence for each mistake; none if the run was interrupted or is not calm."""
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     over = any((one.hop, one.event) == ("rig", "end") for one in events)
     planned = any(one.event == "planned" for one in events)

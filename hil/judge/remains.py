@@ -21,7 +21,7 @@ ACCOUNTED = {
     "content_check": ("retained", "will", "aside", "given_part"),
     "twin": ("batch", "given", "journey", "meta", "place", "session", "subscription"),
 }
-"""Limits of tables: each may have at most as many rows as the tables in its value have together."""
+"""Limits of tables: each may have at most as many rows as the tables named with it have in sum."""
 FEW = {"meta": 40, "spool_check": 2}
 """Tables that do not grow with a run, each with its largest number of rows."""
 GROWING = ("batch", "session", "subscription", "mark")

@@ -139,9 +139,7 @@ class Site:
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Return a program's `Machine`, the same at each call. below: folder in which its disk may
-        be faulty.
-        """
+        """Return a program's `Machine`, the same at each call. below: folder of its faulty disk."""
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
             for fault in self.bench.fault:

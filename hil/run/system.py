@@ -63,9 +63,7 @@ class System:
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
-        """Return the boards at a gateway. Call this only if there are several gateways: then all
-        boards are simulated.
-        """
+        """Return the boards at one of several gateways. In such a bench, all boards are simulated."""
         return [
             cast(SimulatedDevice, device)
             for device in self.devices.values()

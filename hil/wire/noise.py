@@ -12,9 +12,8 @@ KINDS = ("corrupt", "lose", "insert")
 
 
 class Noise:
-    """Corrupts, loses and inserts bytes at `rate` in total. Of every three harms, one is of each
-    kind. rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for
-    independent faults.
+    """Corrupts, loses and inserts bytes. Of every three harms, one is of each kind. rate: share of
+    bytes harmed, 0 ≤ rate < 1. The gaps between harms have a geometric distribution.
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:

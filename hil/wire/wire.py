@@ -151,9 +151,7 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """Note whether the gateway has the port open. If the port is unplugged, plug it in again
-        when `_plug_at` is reached.
-        """
+        """Note whether the gateway has the port open. Plug an unplugged port in at `_plug_at`."""
         if self._port is None:
             if now >= self._plug_at:
                 self._port = Port(self._link)

@@ -104,8 +104,8 @@ class Lookup:
         self._ask_all(search)
 
     def _refresh(self, search: Search) -> None:
-        """Query again each member whose reply may be outdated. Since its reply, the member may have
-        decided about the client without this member, because the client has connected there.
+        """Query again each member whose reply may be outdated: the client may have connected there
+        since, and that member may have decided about the client without asking this member.
         """
         if search.quiet_until:
             return
