@@ -1,10 +1,10 @@
-"""All calls that dpkg makes of the package's scripts (Debian Policy 6.5 to 6.8), with real dpkg and
+"""All calls by which dpkg runs the package's scripts (Debian Policy 6.5 to 6.8), with real dpkg and
 systemd. Before each call the gateway runs. Afterwards it runs as before, or not at all, as dpkg's
 state demands, and services that a user has switched off stay off.
 
 In: a booted userland in which the package's dependencies are installed, and the package. Out: a
 userland without the package. Raises Wrong if a service is in another state than expected, or if
-dpkg has not made one of its calls.
+dpkg has not made each of these calls.
 """
 
 import shutil
@@ -65,8 +65,8 @@ def _as_taker(folder: Path) -> None:
 
 
 class Calls:
-    """The trial of all calls of dpkg to the package's scripts. At its end, the package is not
-    installed.
+    """The trial of all calls by which dpkg runs the package's scripts. At its end, the package is
+    not installed.
     """
 
     def __init__(self, userland: Userland, package: Path) -> None:

@@ -236,8 +236,8 @@ class Registry:
                 )
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
-        """End a job that did not touch the board, and restore the previous rows. earlier: the
-        interrupted job that was recorded under this name.
+        """Remove the record of a job that did not touch the board. earlier: the interrupted job
+        whose record it had replaced, and which is recorded again.
         """
         with self._write_transaction():
             if self.work(work.name) == work:

@@ -542,7 +542,7 @@ class Connection:
         return self.within(Disconnect(reason, self.problem(text)))
 
     def within(self, packet: Connack | Disconnect) -> bytes:
-        """Encode a packet, if need be without Reason String. Return b"" if it is still too large."""
+        """Encode a packet, if need be without Reason String; b"" if it is still too large."""
         return encode_within(packet, Version.V5, self.packet_limit) or b""
 
     def problem(self, text: str) -> Properties | None:

@@ -191,7 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Remove a run's reference to its message. After the last one, it has no message id."""
+        """Remove a reference of a run to its message. After the last one, `run.message` is 0."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False

@@ -105,7 +105,7 @@ class CentrePowerCut(IngestKill):
 
 
 def step_of(path: str) -> str:
-    """Return the step (STEPS) of a micro-batch in which the ingest makes this file, or "nothing"."""
+    """Return the step (STEPS) of a micro-batch that makes this file; "nothing" if none does."""
     return next((step for step, pattern in STEPS.items() if fnmatch(path, pattern)), "nothing")
 
 

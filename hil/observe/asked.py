@@ -140,7 +140,7 @@ def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:
 
 
 def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
-    """Yield each file's lowest and highest value of a column, each once, if the type has an order."""
+    """Yield the lowest and highest values of a column in the files, if its type has an order."""
     seen = set()
     for rows in files:
         if name not in rows.column_names or not any(is_(rows[name].type) for is_ in ORDERED):

@@ -63,7 +63,7 @@ class System:
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
-        """Return the boards at one of several gateways. In such a bench, all boards are simulated."""
+        """Return the boards at one of several gateways. All boards are simulated then."""
         return [
             cast(SimulatedDevice, device)
             for device in self.devices.values()

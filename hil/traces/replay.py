@@ -59,7 +59,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Return the fate of each frame. A longer burst of lost frames is cut to `longest_outage`."""
+        """Return the fate of each frame. Bursts of lost frames are cut to `longest_outage`."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():
@@ -70,7 +70,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fate of each frame outside the outages. Outages are cut to `longest` seconds."""
+        """Return the fate of each frame. Outages are cut to `longest` seconds, and have no fates."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t

@@ -155,8 +155,8 @@ class Readings:
         """Bring the table up to version `until` of `publications`.
 
         rows: the readings of version `until`, if this process has just made that version from
-        version `based_on`. They are then not read from the table. Raises OncewayError if another
-        writer commits first at each of TRIES attempts.
+        version `based_on`. They are then not read from the table. Raises OncewayError if other
+        writers commit first TRIES times.
         """
         for _ in range(TRIES):
             if self.covers is not None and self.covers >= until:

@@ -70,14 +70,14 @@ class Lists:
         return self.newest.rank if self.newest is not None else _NONE
 
     def refresh(self) -> bool:
-        """Read the file if it has changed. Return whether its list is newer. Raises
-        OncewayError.
+        """Read the file if it has changed. If its list is newer than `newest`, take it over and
+        return True. Raises OncewayError.
         """
         return self._file.read(lambda data: self.heard(_parsed(data)))
 
     def heard(self, found: MemberList) -> bool:
-        """Take over a newer list. Return whether it is newer. Raises SiteError if the authority did
-        not sign it.
+        """If a list is newer than `newest`, take it over and return True. Raises SiteError if the
+        authority did not sign the newer list.
         """
         if found.rank <= self.rank:
             return False
