@@ -29,10 +29,10 @@ Contact = Callable[[Identity], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a job: a kind of board, its serial port, and the firmware's HEX file, or None
-    if the board's own firmware stays. foreign: the firmware may lack the Onceway library. empty:
-    the unsent readings of the board's former device may be deleted. restores: the file was read
-    from this board itself. The registry then keeps the SHA-256 that it has.
+    """The target of a job. board: the kind of board. port: its serial port. firmware: HEX file;
+    None if the board keeps its firmware. foreign: whether the firmware may lack the Onceway
+    library. empty: whether unsent readings of the board's former device may be deleted. restores:
+    whether the HEX file was read from this board. If so, the registry keeps its present SHA-256.
     """
 
     board: Board

@@ -47,8 +47,8 @@ def import_registry(
     as_json: Json = False,
 ) -> None:
     """Enter the devices of a backup: all of them, or none. A device of the same name is
-    overwritten, unless it was revoked, admitted or given another key here after the time that the
-    backup states for the device.
+    overwritten, unless it was changed here (revoked, admitted, or given another key) after the time
+    that the backup states for it.
 
     Example: onceway registry import backup.owreg
     """

@@ -2,7 +2,7 @@
 
 In: the times of a board's readings; the interval that a command has set, or that the board reports.
 Out: seconds between two readings. A board that empties its journal after an outage sends many
-readings in a burst, so the times that the board itself gives count, if it gives any.
+readings in a burst, so the times of measurement count, if the board gives them.
 """
 
 from __future__ import annotations

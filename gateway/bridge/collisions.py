@@ -46,8 +46,8 @@ comparison of all topics finds them.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (True: to the other broker) and QoS of a topic's messages. None if messages differ in
-direction or QoS, or if the retained messages of the topic were read.
+"""Direction (True: to the other broker) and QoS of a topic's messages. None if the messages had
+several directions or QoS levels, or if the topic was read last (`was_read`).
 """
 
 

@@ -34,7 +34,9 @@ SOON_S = 15.0
 suspect, even if other messages were in flight.
 """
 SLOWEST = 1_000
-"""Assumed speed of the slowest line, in bytes per second. It extends SOON_S for long messages."""
+"""Assumed speed of the slowest line, in bytes per second. For long messages, the time that they
+take at this speed is added to SOON_S.
+"""
 
 
 @dataclass(frozen=True, slots=True)

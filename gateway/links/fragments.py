@@ -80,7 +80,7 @@ class _Pool:
 
 class Counted(Between):
     """A protocol between a connection and aiohttp's protocol for the connection. It counts bytes,
-    and checks whether the client masks its frames, because aiohttp does not check.
+    and checks that the client masks its frames, which aiohttp does not check.
     """
 
     def __init__(self, shared: Fragments, handler: asyncio.Protocol) -> None:

@@ -1,7 +1,7 @@
 """The sender of notifications and of the heartbeat, from `start` to `close`.
 
-In: the current problems, once a second. Out: messages on each channel. A message that could not be
-sent waits and is tried again. Meanwhile `failures` has the reason.
+In: the current problems, once a second. Out: messages on each channel. While a message that could
+not be sent waits for the next attempt, `failures` has the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log line of a start: whether publications are kept for an uplink.
+"""The log line at a start that says whether publications are kept for an uplink.
 
 In: the broker. Out: one line.
 """

@@ -110,7 +110,7 @@ class Moves(NeighbourRows):
     exports: list[SessionExport] = field(default_factory=list)
     imports: list[SessionImport] = field(default_factory=list)
     redirected: list[tuple[str, str]] = field(default_factory=list)
-    """(member, key) of exported sessions. They now go to `member`, because the member that was
+    """(member, key) of exported sessions that now go to `member`, because the member that was
     chosen first did not fetch them.
     """
     forgotten: list[str] = field(default_factory=list)

@@ -308,7 +308,7 @@ def _sum(cells: Sequence[Any]) -> int | None:
 
 class Verifier:
     """The SQL function `spool_is_sound` of a connection: whether a spool row still has the cells
-    with which it was stored. It is fast for rows in the order of their ids.
+    with which it was stored. A check of many rows is fast in the order of their ids.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:

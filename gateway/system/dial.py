@@ -200,8 +200,8 @@ class _Race:
         return None
 
     def _fail(self, address: str, number: int) -> None:
-        """Record that an address has failed. Log the failure only if the name has several
-        addresses: a caller logs the failure of a single address.
+        """Record that an address has failed. If the name has several addresses, log the failure;
+        otherwise the caller logs it.
         """
         self._failed.append((address, number))
         self._tell(address, os.strerror(number))

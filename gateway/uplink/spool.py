@@ -496,9 +496,9 @@ class Spool(DamagedRows):
         are cut again from number 1.
 
         landed_before: a spool id; rows with lower ids have landed and leave the spool. new_key:
-        whether the remaining rows without identity get the new epoch in their key, because another
-        generation of this store has used their spool ids under the old epoch. meta: values set in
-        the same transaction.
+        whether the remaining rows without identity get the new epoch in their key. This is needed
+        if another generation of this store has used their spool ids under the old epoch. meta:
+        values set in the same transaction.
         """
         identities = self.identities()
         if new_key:

@@ -22,9 +22,9 @@ PROGRAMS = {"paho": "clients.publisher", "publisher": "devices.kept", "strict": 
 
 
 class Client:
-    """A client. journalled: number of messages reported. waiting: number of messages that the
-    gateway must still acknowledge. acknowledged: time at which each acknowledged message was
-    published, by sequence. gateway: name of its present gateway.
+    """A client of a run. journalled: number of messages that its program has reported as published.
+    waiting: number of messages that the gateway must still acknowledge. acknowledged: time of
+    publication of each acknowledged message, by sequence. gateway: name of its present gateway.
     """
 
     def __init__(

@@ -319,8 +319,7 @@ class BoardWatchdog(Strike):
 
 class BoardEepromWorn(Kind):
     """In each cell of a journal slot's sequence, source and CRC, a bit is stuck at 1 (erased) for
-    the rest of the run. The slot is two to four places ahead of the newest one when the fault
-    happens.
+    the rest of the run. The slot is two to four places ahead of the newest one.
     """
 
     text: ClassVar[str] = "EEPROM worn"

@@ -200,8 +200,8 @@ class Cutter:
         self._partial = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Yield the packets that `data` completes. At a mistake, raise PacketError after the
-        packets before the mistake. No further packet can be read.
+        """Yield the packets that `data` completes. At invalid bytes, raise PacketError after the
+        packets before them. No further packet can be read then.
         """
         self._partial += data
         while (end := _end(self._partial)) is not None:

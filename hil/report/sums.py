@@ -74,7 +74,7 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the number of hits of each window in all runs, by kind of fault."""
+    """Return how often faults hit each window in all runs, by kind of fault."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in reports:
         for kind, windows in one.get("coverage", {}).items():

@@ -34,7 +34,8 @@ class Taken:
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
         """Create empty progress. from_rows: a function that computes the progress from the rows of
-        a table version. It is called if a commit has no note, or was deleted from the log.
+        a table version. This function is called if a commit has no note, or was deleted from the
+        log.
         """
         self._commits = commits
         self._from_rows = from_rows

@@ -475,9 +475,9 @@ class Feeds:
 
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
         """Return the reason why a feed whose last read batch is `ingested` cannot continue. None if
-        it can, or if no later batch exists. surely: whether to use a listing. Without a listing, a
-        few look-ups are made. They find a gap only if the number of later batches is at least the
-        number of missing batches.
+        it can, or if no later batch exists. surely: whether to list the feed. If not, a few
+        look-ups are made, which find a gap only if at least as many batches follow it as are
+        missing in it.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)

@@ -49,9 +49,9 @@ _MICRO = 1_000_000
 
 EARLIEST, LATEST = 946_684_800 * _MICRO, 4_102_444_800 * _MICRO
 """The years 2000 to 2099, in µs since 1970: LATEST is the first time after them. A time outside
-these years comes from a wrong clock. It is stored as text in `time_stated`, and `time` is null. A
-single such time would make pandas refuse a whole table, and would make a file's statistics useless
-for queries by day.
+these years comes from a wrong clock. The text of such a time is stored in `time_stated`, and `time`
+is null: a single such value in `time` would make pandas refuse a whole table, and make a file's
+statistics useless for queries by day.
 """
 
 _BEGIN = datetime(1970, 1, 1)
