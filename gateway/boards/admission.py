@@ -1,6 +1,6 @@
-"""Admission of boards: no revoked board may connect. On a port that is not open to all, a board must
-be in the device registry. It must also prove its key, unless `device admit` has admitted it without
-a key.
+"""Admission of boards: no revoked board may connect. On a port that is not open to all, a board
+must be in the device registry. It must also prove its key, unless `device admit` has admitted it
+without a key.
 
 In: a name from a HELLO, and the registry as it changes. Out: whether the device may connect, and
 its key; the end of a connection whose device was revoked or has a new key; and `DATA/pending.json`,

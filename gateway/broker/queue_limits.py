@@ -47,7 +47,7 @@ _SPARE = 32
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
-    """Whether a session has no room for `count` messages of a run, even without expired ones."""
+    """Whether a session has no room for `count` messages of a run. Drop expired ones if need be."""
     size = count * (run.weight + OVERHEAD)
     if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True
@@ -163,7 +163,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a full queue takes a run of notices for a peer gateway: up to twice its bound."""
+    """Whether a full queue takes a run: only notices for a peer gateway, up to twice the bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 

@@ -148,7 +148,7 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """Until these times, the user has used the rates of messages and of bytes in advance."""
+        """Times until which the user has used the rates of messages and of bytes in advance."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
         """Return, in words, the quota that one more session or connection would exceed, or None.

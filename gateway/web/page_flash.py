@@ -131,8 +131,8 @@ class PageFlash:
     async def start(
         self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
     ) -> str | None:
-        """Start a job. Return why it was not started, or None. kind, port: the new board's kind and
-        its serial port; an update ignores them. empty: for `add`, whether unsent readings of the
+        """Start a job. Return why it was not started, or None. kind, port: kind and serial port of
+        the new board; not used by an update. empty: for `add`, whether unsent readings of the
         board's former device may be deleted.
         """
         if deed not in _VERBS:

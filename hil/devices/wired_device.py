@@ -36,7 +36,7 @@ class WiredDevice(ABC):
         """For each MQTT connection of the board: whether the gateway knew its session."""
         self.idle = False
         self.has_turns = True
-        """Whether a session has had as many publications as the bench asks for (`[air]` turns)."""
+        """Whether a session had as many publications as the bench demands (`[air]` turns)."""
         self.sent: set[int] = set()
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []

@@ -271,7 +271,7 @@ async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool 
     further step. (Such a step would count in the next exchange. A target that has ended no exchange
     may still be starting.) Return the target's number of publications. behind_others: wait instead
     for an exchange of another target, or for two of this target. If two boards have the same
-    interval, an exchange of one may always follow one of the other.
+    interval, their exchanges may always come in the same order.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

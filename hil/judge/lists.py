@@ -26,9 +26,9 @@ def wrong(
     claim: str | None,
 ) -> list[str]:
     """Return a sentence for each mistake in the lists of devices. listed: sightings of each list by
-    hop. Its key is its origin and its position in the store. copied: origins with copies that a
-    fault has changed. devices: names of the boards. claim: hop that each list in a spool must have
-    reached; None if lists may be missing.
+    hop. A list is named by its origin and its position in the store. copied: origins with copies
+    that a fault has changed. devices: names of the boards. claim: hop that each list in a spool
+    must have reached; None if lists may be missing.
     """
     mistakes = []
     for (origin, position), found in sorted(listed.items()):

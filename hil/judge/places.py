@@ -127,7 +127,7 @@ class _Counts:
         return max(LATE, self._planned // LATE_SHARE)
 
     def count_soon_after(self, counter: str, at: int) -> int:
-        """Return the count at LATE_S seconds after it reached `at`; 0 if it never reached `at`."""
+        """Return the count of a counter LATE_S seconds after it reached `at`; 0 if it never did."""
         reached = next((t for t, count in self._seen.get(counter, []) if count >= at), None)
         return 0 if reached is None else self.at(counter, reached + int(LATE_S * 1e9))
 

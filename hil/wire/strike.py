@@ -23,8 +23,8 @@ BITS = 10  # 8N1
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. fault: id of the fault. after: number of bytes that pass before the harm, counted
-    from the end of the board's publication number `publication`; None: from now on. length: number
-    of bytes to harm. seconds: length of a `delay` or `stall`.
+    from the end of the board's publication number `publication`, or from now on if this is None.
+    length: number of bytes to harm. seconds: length of a `delay` or `stall`.
     """
 
     fault: str

@@ -104,7 +104,7 @@ class Trust:
         )
 
     def say(self, gateways: Iterable[str]) -> None:
-        """Log which of these gateways are not trusted, if one is new since the last call."""
+        """Log the untrusted gateways among these, if there is a new one since the last call."""
         waiting = {gateway for gateway in gateways if self.waits(gateway)}
         if waiting - self._waiting:
             shown = sorted(waiting)[:SHOWN]

@@ -192,9 +192,9 @@ class Appender:
         self._progress.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
-        """Return the last batch of each feed of which this micro-batch has later batches than the
-        table. Raises OncewayError if batches between the table's last one and the micro-batch's
-        first one are missing.
+        """Return the last batch number of each feed from which this micro-batch has batches that
+        the table lacks. Raises OncewayError if batches between the table's last one and the
+        micro-batch's first one are missing.
         """
         for feed, count in micro_batch.feeds.items():
             last = self._progress.feeds.get(feed, 0)

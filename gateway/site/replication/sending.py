@@ -63,7 +63,7 @@ class Spool(Protocol):
         """Refuse new publications, or accept them again."""
 
     def send_away(self) -> None:
-        """End the connections of publishers that wait until their messages are replicated."""
+        """End the connections of publishers whose messages still wait for replication."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
         """Begin another line of the spool: a series of rows with a new identifier (`Told.line`).

@@ -372,8 +372,8 @@ class Lookup:
         self._start_over(search, search.turn)
 
     def refused(self, client: str, reason: str) -> None:
-        """Handle that the session of a search cannot move here: the search fails. If the client
-        does not want the session (Clean Start), all members are queried again instead, once.
+        """Fail a search because its session cannot move here. If the client does not want the
+        session (Clean Start), query all members again instead, once.
         """
         search = self._searches[client]
         if search.clean and not search.in_vain:
