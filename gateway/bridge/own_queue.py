@@ -50,7 +50,7 @@ class OwnQueue:
         self.in_flight = 65_535
         """Limit of messages in flight, set by the other broker."""
         self.near: NearClient | None = None
-        """The client of the present connection."""
+        """The bridge as a client of our broker, at the latest connection; None before the first."""
         self.start_over: Callable[[str], None] = lambda reason: None
         """Callback that ends the connection, and the session at the other broker. Its argument is
         the reason, for the log.

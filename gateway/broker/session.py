@@ -180,7 +180,9 @@ class Session:
 
     @property
     def ends(self) -> float:
-        """Time at which the session expires, on the time axis; infinite while it is connected."""
+        """Time on the time axis at which the session expires; infinite while connected, or for
+        NEVER.
+        """
         if self.departed is None or self.expiry == NEVER:
             return float("inf")
         return self.departed + self.expiry
