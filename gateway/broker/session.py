@@ -180,9 +180,7 @@ class Session:
 
     @property
     def ends(self) -> float:
-        """Time on the time axis at which the session expires; infinite while connected, or for
-        NEVER.
-        """
+        """Time at which the session expires, on the time axis; infinite if connected or NEVER."""
         if self.departed is None or self.expiry == NEVER:
             return float("inf")
         return self.departed + self.expiry
