@@ -1,8 +1,8 @@
-"""Boards that are silent, and the notifications about them: a board without power, without its
-cable, and with another key; a second board of its name, and a radio board (`try_others.py`).
-Each becomes a problem within three intervals, with exit code 3, an e-mail and a webhook. The end of
-each problem is notified in the same way. The heartbeat ends with the gateway. For an account
-without rights, commands print a sentence before they change anything.
+"""Notifications about silent boards: a board without power, a board without its cable, a board with
+another key, a second board of the same name, and a radio board (`try_others.py`). Each becomes a
+problem within three intervals, with exit code 3, an e-mail and a webhook. The end of each problem
+is notified in the same way. The heartbeat ends with the gateway. For an account without rights,
+commands print a sentence before they change anything.
 
 In: a booted userland with the package and the board roof-1 at /run/board/tty. Raises Wrong.
 """

@@ -104,8 +104,8 @@ class Visitors:
 
     @property
     def broken(self) -> list[str]:
-        """Faults, except a wrong order: a message that was refused is sent again after later
-        messages.
+        """The observed faults, except messages in the wrong order. A wrong order is allowed here: a
+        refused message is sent again after later messages.
         """
         return [fault for fault in self.faults if " came after " not in fault]
 

@@ -39,7 +39,7 @@ _PROGRAM = (
 
 
 def write_eraser(path: Path, size: int) -> None:
-    """Write the program for an EEPROM of `size` bytes as a HEX file."""
+    """Write a HEX file with the program that erases an EEPROM. size: bytes of the EEPROM."""
     words = list(_PROGRAM)
     pages = size // 256
     words[_COMPARE] |= (pages & 0xF0) << 4 | pages & 0x0F  # cpi: KKKK dddd KKKK

@@ -19,9 +19,9 @@ RADIO_PATIENCE_S = 3600
 next sends, so this time must be longer than the board's interval.
 """
 ANSWER_S = 600
-"""Longest time from the receipt of a command to the answer, and between two lines, in seconds. A
-radio board must stay silent after each of its frames, for minutes if the law is strict and the
-frames are long.
+"""Longest time, in seconds, from the receipt of a command by the board to its answer, and from one
+line of the answer to the next. A radio board must stay silent after each of its frames, for minutes
+if the law is strict and the frames are long.
 """
 ALIVE_S = 5.0
 """Seconds between two empty rows, which show that the gateway is still waiting."""

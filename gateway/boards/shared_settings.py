@@ -74,9 +74,7 @@ class SharedSettings:
         """Version of each retained message whose setting was applied, by topic."""
 
     def take(self, names: Collection[str]) -> None:
-        """Apply each setting that has changed since the last call, for these boards. names: the
-        boards.
-        """
+        """Apply each setting of these boards that has changed since it was last applied."""
         topics = self._retained.after(PREFIX, None, _MOST)
         for topic in topics:
             message, (name, kind) = self._retained.get(topic), _split(topic)

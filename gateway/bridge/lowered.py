@@ -33,8 +33,8 @@ class Lowered:
         return replace(packet, qos=0, packet_id=0, dup=False)
 
     def sent(self, packet: Publish) -> None:
-        """Note that a message was sent. If it was lowered to QoS 0, prepare the answer for our
-        broker.
+        """Note that a message was sent. If the message was lowered to QoS 0, prepare the answer for
+        our broker.
         """
         if packet.qos and not self.most:
             answer = Puback if packet.qos == 1 else Pubrec

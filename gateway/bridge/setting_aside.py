@@ -19,7 +19,9 @@ from gateway.broker.session import Session
 
 
 class SetAside(NamedTuple):
-    """A message that was set aside. lost: number of messages dropped at the bound."""
+    """A message that was set aside. lost: number of messages dropped because of the bound; this
+    message is one of them if it is too large.
+    """
 
     topic: str
     lost: int

@@ -374,7 +374,7 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether a commit would write to the store, even if no client waits for one."""
+        """Whether there is something to commit, even if no client waits for the commit."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:

@@ -14,7 +14,7 @@ from gateway.broker.topic import NOTICES
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""Bounds of one read from a stored queue: PAGE_ROWS rows, or the row that reaches PAGE_BYTES."""
+"""A read from a stored queue ends at PAGE_ROWS rows, or at the row that reaches PAGE_BYTES."""
 MOST_PENDING = 4 * PAGE_ROWS
 """Largest number of messages that a connected session keeps in memory in addition to the messages
 in flight; their total size is at most about `PAGE_BYTES`. The rest of its queue stays in the store.

@@ -127,9 +127,9 @@ class PublishRun(Publishes[Topic]):
     def shape(
         self, first: int, version5: bool, extra: bytes, name: bytes | None = None
     ) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the packet identifier, up to the payload, which all
-        PUBLISH packets of this run share. first: the packet's first byte. extra: encoded properties
-        for this receiver only. name: bytes in place of the topic name, if an alias is used.
+        """Return the bytes that this run's PUBLISH packets share: before the packet identifier, and
+        from there to the payload. first: the packet's first byte. extra: encoded properties for
+        this receiver only. name: bytes in place of the topic name, if an alias is used.
         """
         topic = self.topic
         if self.properties or extra:

@@ -194,7 +194,7 @@ def bound_key(core: Core, session: Session, count: int, size: int) -> str:
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop expired messages at a queue's front. Return True if more are now read from the store."""
+    """Drop expired messages at a queue's front. Return True if a page of the tail was ordered."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires

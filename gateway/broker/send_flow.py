@@ -133,7 +133,7 @@ class SendFlow:
         self._stored = 1
         """Last value of `sent` that is known to be on disk."""
         self.sealed = (0, 1)
-        """Last `sent` that was given to the store: the number of the commit, and the value."""
+        """The last commit that got a value of `sent`: the commit's number, and the value."""
         self._awaited = 0
         """Number of the commit that sending waits for, 0 for none."""
         self.waits = False
@@ -488,7 +488,7 @@ class SendFlow:
         self.leave()
 
     def leave(self) -> None:
-        """Delete the queue in memory: its rows are deleted, or have moved to a peer gateway."""
+        """Delete the queue in memory, because its rows are deleted or are at a peer gateway."""
         self.ledger.queued -= self.size
         self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0

@@ -72,8 +72,8 @@ class RoundTrip:
 
 @dataclass(slots=True)
 class Piece:
-    """The part of the stream in one DATA frame. sent_at: time at which its last byte leaves the
-    line; set by the code that sends the piece. repeated: whether the piece is being sent again.
+    """The part of the stream in one DATA frame. sent_at: time at which the last byte of the frame
+    is sent; set by the code that sends the piece. repeated: whether the piece is being sent again.
     """
 
     sequence: int

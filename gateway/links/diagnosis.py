@@ -61,9 +61,8 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes that arrived without an intact frame. As soon as there are enough of them,
-        return the diagnosis, a sentence. Return None before, and ever after. now: monotonic time in
-        seconds.
+        """Take bytes that arrived without an intact frame. Return the diagnosis, a sentence, when
+        enough bytes have arrived. All other calls return None. now: monotonic time in seconds.
         """
         if self._done:
             return None

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """A queue of clients. most: largest number of clients. share: largest number of clients per
-    address.
+    """Waiting clients, served address by address in turn. most: largest number of clients. share:
+    largest number of clients per address.
     """
 
     def __init__(self, most: int, share: int) -> None:

@@ -18,7 +18,7 @@ WORDS = (
     "has no value: more than one sensor answers on the bus. Connect only one",
     "has no value: the sensor does not measure. Check its supply",
 )
-"""Texts by number, as in `firmware/src/ow_sensor.h`."""
+"""Texts about a sensor. The index is the number of the fault in `firmware/src/ow_sensor.h`."""
 GOOD = "good"
 OTHER_FAULT = "unknown fault"
 QUALITIES = (

@@ -116,8 +116,8 @@ PRESENT_S = 1.0
 _NO_SITE = "`onceway session list` shows this gateway's sessions; a new [site] needs a restart"
 
 Lending = Callable[[str], AbstractContextManager[None]]
-"""A function of a port. Returns a context manager: until it ends, other processes may use the port.
-Raises OncewayError.
+"""A function that lends a port. It returns a context manager. Inside its context, other processes
+may use the port. Raises OncewayError.
 """
 
 

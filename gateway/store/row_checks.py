@@ -333,8 +333,8 @@ class Verifier:
         return self._new.get(number) == value
 
     def _look(self, number: int) -> bool:
-        """Read the checks of this row and of the rows beside it. Return True if the row needs no
-        check, because a version without checks wrote it.
+        """Read the check of this row, and the neighbouring checks that are stored with it. Return
+        True if the row needs no check, because a version without checks wrote it.
         """
         self._sums, self._new = [], {}
         database = self._database

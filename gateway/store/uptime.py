@@ -63,8 +63,8 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
 
 
 def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
-    """Log the number of sessions that have expired while the gateway was off. stood: position of
-    the time axis at the stop, in ms. away: seconds since the stop.
+    """Log how many sessions expired while the gateway was off. stood: time on the time axis at the
+    stop, in ms. away: seconds since the stop.
     """
     (count,) = database.execute(
         "SELECT count(*) FROM session WHERE expiry < 4294967295"

@@ -15,8 +15,8 @@ AGAIN_S = 10.0
 
 
 class LateFile:
-    """The writes of one file. text: returns the content. wait_s: seconds from a change to the
-    write.
+    """Writes a file some time after a change of its content. text: returns the content. wait_s:
+    seconds from the first unwritten change to the write.
     """
 
     def __init__(self, saved: SavedFile, text: Callable[[], str], wait_s: float) -> None:

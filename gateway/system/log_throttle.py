@@ -17,8 +17,8 @@ _KEYS = 1024
 
 
 class LogThrottle:
-    """The limiter. A key is allowed again after QUIET_S without a request for this key, if the rate
-    of all lines allows a line. now: a clock in seconds, of any origin.
+    """A limit for log lines. A key is allowed again if no line of this key was requested for
+    QUIET_S, and the rate of all lines has room. now: a clock in seconds, of any origin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

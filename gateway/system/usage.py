@@ -298,8 +298,8 @@ class Spare(Generic[Item]):
         self._next_look = float("-inf")
 
     def take(self, fits: Callable[[Item], bool]) -> Item | None:
-        """Return a spare item for which `fits` is true. None if none is known: all items are
-        checked only as often as LOOKED_AT allows.
+        """Return a spare item for which `fits` is true. Return None if no such item is known. All
+        items are searched again only as often as LOOKED_AT allows.
         """
         for _ in range(2):
             while (found := next(filter(fits, self._found), None)) is not None:

@@ -33,7 +33,9 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def slim(data: bytes) -> bytes:
-    """Return the smaller form of a file that arro3 has written with at least one row group."""
+    """Return a Parquet file without statistics and page indexes. data: a file by arro3 with at
+    least one row group.
+    """
     (length,) = struct.unpack("<I", data[-8:-4])
     footer = _read(BytesIO(data[-8 - length : -8]))
     end = 0

@@ -301,7 +301,7 @@ class Spool(DamagedRows):
 
     def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
         """Return the size of the spool, and the number of bytes that arrived after the time `since`
-        (µs UTC). These bytes are counted in the newest rows and batches only. known: the running
+        (µs UTC). Only the newest rows and batches are read to count these bytes. known: the running
         gateway's counts of rows and bytes; without them, the whole spool is read.
         """
         now = time.time_ns() // 1000

@@ -1,10 +1,11 @@
 """Writing to boards from the page: add a board that is plugged in, update a board, replace a board.
 Home Assistant starts updates here as well.
 
-In: an operator's request. Out: the progress and result of the job. Writing to boards belongs to
-`provisioning`, which the gateway does not import: a separate process runs its command, and the
-gateway lends the port to that process as to any user. One board is written at a time. A job
-continues if the browser disconnects. An interrupted job continues when it is requested again.
+In: an operator's request. Out: the progress and result of the job. `provisioning` writes to boards,
+and the gateway does not import it. So the gateway starts a command of `provisioning` as a separate
+process, and lends the port to this process, as it does for a command of a user. One board is
+written at a time. A job continues if the browser disconnects. An interrupted job continues when an
+operator requests it again.
 """
 
 from __future__ import annotations

@@ -44,6 +44,6 @@ class Recorded:
         return not link.arrives(now)
 
     def summaries(self) -> Iterator[dict[str, Any]]:
-        """Yield, for each link, sender, receiver and the summary of its `Replay`."""
+        """Yield an entry for each link: its sender, its receiver and its `Replay` summary."""
         for (sender, receiver), link in self._links.items():
             yield {"from": sender, "to": receiver, **link.summary()}

@@ -13,8 +13,8 @@ from gateway.errors import OncewayError
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUT_OF_DATE = 1
-"""Exit code of `make -q` if a target is out of date. All other codes are accepted: without make or
-a Makefile, there are no sources with which a build can be compared.
+"""Exit code of `make -q` if a target is out of date. Other codes are accepted: without make or a
+Makefile, there are no sources to compare with the build.
 """
 _OF_AN_OUTER_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"}
 

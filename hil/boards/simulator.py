@@ -50,8 +50,8 @@ class Stats:
     overruns: bytes that the receiver lost. samples: conversions on channel 0. writes: EEPROM
     writes, complete or torn. stuck_writes: writes whose value was changed by worn-out bits.
     memory_writes: bytes written to the memory on the bus, complete or torn. frames: frames that the
-    radio began to send. stack: largest stack since power-on, in bytes. left: remaining count until
-    an armed cut. slipped: number of cycles by which the board is behind real time.
+    radio began to send. stack: largest stack since power-on, in bytes. left: remaining cycles,
+    bytes or writes until an ordered cut. slipped: cycles by which the board is behind real time.
     """
 
     cycle: int

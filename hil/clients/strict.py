@@ -101,10 +101,10 @@ class MovedError(Exception):
 
 
 class Publisher:
-    """A publisher of `payloads`, numbered from 1. moves: numbers of messages; after the PUBREC of
-    each, the publisher moves to the next broker. hops: whether the publisher moves to the next
-    broker at once when a connection ends. varied: whether its topics have many forms. named:
-    whether its messages have an incarnation.
+    """A publisher of `payloads`, numbered from 1. moves: numbers of the messages after whose PUBREC
+    the publisher moves to the next broker. hops: whether the publisher moves to the next broker at
+    once when a connection ends. varied: whether its topics have many forms. named: whether its
+    messages have an incarnation.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Publisher:
         return self._start + (self._announced + 1) / self._per_s
 
     def _wait(self, window: int) -> float:
-        """Return the seconds until a message may be due. window: largest number in flight."""
+        """Return the seconds to wait for a due message. window: largest number in flight."""
         if self._done:
             return 0.0
         if len(self._flows) >= window or not self._flows.free:

@@ -240,7 +240,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that the samples have no gap above 15/8 of their interval, and keep the pace."""
+        """Check that no gap between samples exceeds 15/8 of the interval. Also check the pace."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

@@ -32,8 +32,8 @@ SAMPLING_OFF = 0xFFFF
 RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last command
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
-"""Intervals that successive commands set: by how many steps each exceeds the bench's. Neighbours
-differ clearly, so that a few samples show which interval a board uses.
+"""Intervals that successive commands set, as numbers of steps (STEP_MS) above the bench's interval.
+Successive intervals differ clearly, so a few samples show which one a board uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2

@@ -100,7 +100,7 @@ class LoopDisk:
 
     def freeze(self) -> Path:
         """Copy the content of the device, and return the path of the copy. No program may write to
-        the files during the copy. If the kernel writes to it meanwhile, the copy is repeated.
+        the files during the copy. If the kernel writes meanwhile, the copy is repeated.
         """
         copy = self._image.with_name("cut.img")
         while True:

@@ -44,7 +44,7 @@ class MachineFault(Kind):
         return 1
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
-        """Return what else the evidence must contain. since, until: start and end of the fault, in
+        """Return further values for the evidence. since, until: start and end of the fault, in
         monotonic nanoseconds.
         """
         return {"value": self.value(fault)}

@@ -40,8 +40,8 @@ NOWHERE = 0
 
 
 class Machine:
-    """The faulty machine of one program. folder: the folder in which the disk is faulty. work:
-    folder for this object's files. Raises OncewayError if the C part cannot be built.
+    """A faulty machine, as one program sees it. folder: the folder in which the disk is faulty.
+    work: folder for this object's files. Raises OncewayError if the C part cannot be built.
     """
 
     def __init__(self, work: Path, folder: Path) -> None:

@@ -240,7 +240,7 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of the publications sent to the gateway, which its store must have."""
+    """Packet identifiers of the publications sent, which must be in the gateway's store."""
     gateway: str
 
     @property

@@ -18,7 +18,7 @@ from hil.judge import coverage
 from hil.observe.counters import wait_until
 
 REACHED_WITHIN = 180.0
-"""Seconds until the program must reach the window, while boards and clients continue."""
+"""Seconds within which the program must reach the window. Boards and clients continue meanwhile."""
 LOOK_EVERY = 0.002  # s
 MOST_PASSED = 2  # writes to a line that may pass first, so that later answers are hit, too
 MOST_COMMITS = 20  # commits in a row without a publication

@@ -77,8 +77,8 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each part that is missing: some planned publications of a device, all
-    its publications at QoS 0, or all publications at a hop.
+    """Yield a sentence for each device that produced fewer publications than planned, each device
+    with QoS 0 from which nothing arrived, and each hop without publications.
     """
     produced = Counter(
         key.device

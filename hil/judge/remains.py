@@ -35,7 +35,7 @@ CENTRE_CUT = "power cut of the centre"
 """Name of a kind of fault. For each such fault, the ingest may set one checkpoint aside."""
 SET_ASIDE = "checkpoint.aside-"
 GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
-"""Limits of folders with more files: a table's log grows with each commit, and Spark keeps 100."""
+"""Largest number of files of a kind, by folder. A table's log grows; Spark keeps 100 files."""
 LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97

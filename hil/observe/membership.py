@@ -16,7 +16,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
-    """Return the rows of all members, the gateway itself first; no rows if it does not answer."""
+    """Return a row per member, the gateway's own row first; no rows if it does not answer."""
     try:
         return ask(data, do="site")
     except (NotRunning, OncewayError, OSError):

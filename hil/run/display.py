@@ -18,7 +18,7 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Display as a context manager. total: number of publications. faults: number of faults."""
+    """The progress of a run on the console, a context manager. total: number of publications."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from hil.run.system import System
 class Injector:
     """Carries out one plan. Call `announce`, then `arm`, then `run` for all lanes at the same time.
     awaited: number of faults in progress that end by themselves. waiting_for_traffic: number of
-    coming faults that need publications.
+    faults that have not happened yet and need publications.
     """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], system: System) -> None:

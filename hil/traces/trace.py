@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A silence. t: arrival of the frame before it, in s. lost: number of frames sent during it."""
+    """A gap without arrivals. t: last arrival before the gap, in s. lost: number of lost frames."""
 
     t: float
     seconds: float

@@ -121,8 +121,8 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Carry out the present command on bytes that the faults of the whole run have left, and
-        send the bytes to the other end. Return the events.
+        """Apply the first planned strike to bytes, if its place is reached, and send them to the
+        other end. Return the events. data: what the faults of the whole run have let through.
         """
         strike = self._strikes[0] if self._strikes else None
         self._offset += len(data)

@@ -81,7 +81,9 @@ The recorded reason of the last stop is then deleted.
 TRY_AGAIN_S = 600.0
 """Seconds between two attempts to read the unreadable batches in quarantine again."""
 COPIED_S = 10.0
-"""Lower bound, in seconds, of the time between two such attempts if `--settle` shortens it."""
+"""Lower bound of that time, in seconds: `--settle` may make the time shorter than TRY_AGAIN_S, but
+not shorter than this bound.
+"""
 LOOK_S = 1
 """Seconds between two checks for a stop request, and between two checks of Spark's progress."""
 PATIENCE_S = 30.0

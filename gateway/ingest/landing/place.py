@@ -85,8 +85,8 @@ is no further attempt.
 """
 
 IN_A_HURRY = (0.0, None)
-"""Replacement of PAUSES while the landing place as a whole answers: only one further attempt,
-without a pause, because the failed objects may be many.
+"""Used instead of PAUSES while the landing place counts as reachable. There is only one further
+attempt, without a pause, because many objects may fail.
 """
 
 ANSWERED_S = 30.0
@@ -203,8 +203,8 @@ class Landing:
         raise AssertionError("the last pause is None")
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
-        """Whether a new connection may succeed after access was denied: credentials are read when
-        it is opened, and may have been replaced. True at most once in RENEWED_S.
+        """Whether to try a new connection because access was denied. A new connection reads the
+        credentials again, which may have been replaced. True at most once in RENEWED_S.
         """
         now = time.monotonic()
         if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:

@@ -194,7 +194,7 @@ def read(file: Path) -> bytes | None:
 
 
 def read_count(file: Path) -> int:
-    """Return the number of the newest write, 0 if it is unknown. Raises OSError."""
+    """Return the number of the newest `write` of a file, 0 if unknown. Raises OSError."""
     try:
         return int(read(_count_of(file)) or b"0")
     except ValueError:

@@ -27,7 +27,9 @@ _QOS, _QOS_1, _QOS_2 = 0x06, 0x02, 0x04
 _ACK = struct.Struct(">BBH")
 _PACKED_HEAD = struct.Struct(">BH")
 _ALIAS_ONLY = struct.Struct(">HHBBH")
-"""A PUBLISH without a topic: length 0, identifier, length of the properties, alias."""
+"""Start of a PUBLISH without a topic: topic length 0, packet identifier, length of the properties,
+property identifier, topic alias.
+"""
 
 _TIME_FIELDS = struct.Struct(">BIB")
 _U16 = struct.Struct(">H")

@@ -95,7 +95,9 @@ class Listener:
         self._refused, self._seldom = refused, seldom
         self._listening: socket.socket | None = None
         self.handshakes: dict[asyncio.Task[None], None] = {}
-        """Tasks of connections, the oldest first."""
+        """A task for each accepted connection whose member has not joined yet, the oldest task
+        first.
+        """
 
     @property
     def port(self) -> int:

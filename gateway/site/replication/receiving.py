@@ -30,8 +30,8 @@ it is a SiteError.
 PART = 512
 """Number of consecutive row ids whose row sizes are added up as one part."""
 MOST_LINES = 8
-"""Largest number of lines (series of spool rows, see `Line`) that are kept for one member. A member
-that reports one more gets a SiteError.
+"""Largest number of lines (series of spool rows, see `Line`) that are kept for one member. If a
+member reports a further line, SiteError is raised.
 """
 
 

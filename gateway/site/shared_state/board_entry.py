@@ -143,11 +143,11 @@ def stamp(time: str, member: str, known: Entry) -> str:
 
 
 class Conflict(_Strict):
-    """Two changes of a board, each made without knowing the other. lost: `Entry.at` of the change
-    that is overridden. holds: `Entry.at` of the change that is valid. is_revoked: whether a
-    revocation overrides the lost change. twin: name of another radio board with the same board
-    number, "" if the conflict is about one board. With a twin no change is overridden: `lost`
-    belongs to the board `name`, and `holds` to the twin.
+    """Two changes of a board. Each was made by a member that did not know of the other change.
+    lost: `Entry.at` of the change that is overridden. holds: `Entry.at` of the change that is
+    valid. is_revoked: whether a revocation overrides the lost change. twin: name of another radio
+    board with the same board number, "" if the conflict is about one board. With a twin no change
+    is overridden: `lost` belongs to the board `name`, and `holds` to the twin.
     """
 
     name: str

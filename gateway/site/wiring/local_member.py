@@ -113,8 +113,8 @@ class Site:
             self._timer.cancel()
 
     def hand_on(self) -> tuple[list[tuple[Connection, Connect]], set[tuple[Connection, int]]]:
-        """Close: another object with another list of members takes the place of this object. Return
-        the CONNECTs and PUBRELs that wait; `take_on` of the other object needs them.
+        """Close this object, because another object with a new list of members replaces it. Return
+        the waiting CONNECTs and PUBRELs, for `take_on` of the new object.
         """
         self.close()
         self._neighbours.moved = records_of(self.holder)

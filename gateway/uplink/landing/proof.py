@@ -200,7 +200,7 @@ class _Try:
 
     @property
     def paths(self) -> list[str]:
-        """Names that the test creates, as far as it gets."""
+        """Names that the test creates. A test that ends early creates only some of them."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
         return [self._used, self._free, *hidden]
 
