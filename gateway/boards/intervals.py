@@ -45,9 +45,9 @@ class Gaps:
     received: float | None = None
     """Time of arrival of the last measurement's first reading, in seconds."""
     commanded: float | None = None
-    """The interval that a command has set or the board has reported, in seconds; 0: no reading is
-    due. None: no such interval counts; the next SURE gaps end one, and if no reading is due, a
-    single gap does.
+    """The interval that a command has set or the board has reported, in seconds. 0: no reading is
+    due. None: no such interval counts. An interval counts until SURE gaps have followed, and a 0
+    until one gap has followed.
     """
     gaps_since_command: int = 0
     """Number of gaps since `commanded` was set."""

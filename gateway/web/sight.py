@@ -77,7 +77,7 @@ class Sight:
         return self._free or self.is_current
 
     def topic(self, topic: str) -> bool:
-        """Whether messages of a topic may be read. Access rules also hold for operators."""
+        """Whether the user may read messages of a topic. Access rules also hold for operators."""
         known = self._known.get(topic)
         if known is None:
             # a rule for the client identifier that equals the user name may deny the topic

@@ -16,7 +16,7 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""Longest time in ms by which EEPROM writes delay a sample: a slot, its marks, an interval."""
+"""Longest time in ms by which EEPROM writes of a slot, its marks and an interval delay a sample."""
 SHOWS = 3
 """Number of intervals between samples that shows which of two commanded intervals a board uses."""
 _MS = HZ // 1000

@@ -26,7 +26,7 @@ ROUND_S = 3600
 """Every gateway is checked completely once in this many seconds. Its name determines when."""
 
 AS_FAR_AS_IT_GOES = 10**12
-"""Number above every batch: a limit that excludes no batch."""
+"""Limit above the number of every batch, so that no batch is excluded."""
 
 
 log = logging.getLogger("onceway.ingest")

@@ -73,7 +73,7 @@ that is busy or restarts, the client tries again.
 
 @dataclass(frozen=True)
 class Publication:
-    """The identity of a message, by which the table recognises it."""
+    """The identity of a message, by which the table recognises the message."""
 
     device: str
     incarnation: int

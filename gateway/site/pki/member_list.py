@@ -45,7 +45,7 @@ class MemberList(BaseModel):
         return self.number, self.signature
 
     def is_signed(self, own: Membership) -> bool:
-        """Whether the authority has signed this list, and a gateway can use its members."""
+        """Whether the authority has signed this list, and the list is a valid `[site.members]`."""
         try:
             SiteSection(members=self.members)
             signature = b64decode(self.signature, validate=True)
