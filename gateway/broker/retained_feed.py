@@ -6,7 +6,7 @@ retained at the time of sending is sent. Each topic is compared once with all fi
 prefix.
 
 Rules: if a filter is subscribed to again before its messages were sent, the filter counts once. A
-session that reconnects continues at its position. After a power cut of the gateway it begins again.
+session that reconnects continues at its position, or begins again after a power cut of the gateway.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ def _section(members: dict[str, str]) -> str:
 @contextmanager
 def _new(file: Path) -> Iterator[BinaryIO]:
     """Create a file that only the user of the command can read; under sudo, the user who called
-    sudo. It is removed if the block fails.
+    sudo. The file is removed if the block fails.
     """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -79,7 +79,7 @@ class _Import:
         self._move: Values | None = None
 
     def run(self) -> list[tuple[Any, ...]]:
-        """Import all records. Return the rows of `mark` among them, which are not written yet."""
+        """Import all records except the rows of `mark`, and return these rows."""
         takers: dict[int, Callable[..., None]] = {
             SESSION: self._session,
             SUBSCRIPTION: self._subscription,

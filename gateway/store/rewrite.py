@@ -3,7 +3,7 @@
 In: an open store at the gateway's start. Out: a log that is on the disk, even after a failed fsync.
 If an fsync fails, Linux marks the pages as clean although the disk never got them. Programs can
 still read these pages, so after a restart SQLite treats their commits as complete. The gateway
-would acknowledge the commits, the next fsync would succeed, and a power cut would lose them.
+would acknowledge the commits, the next fsync would succeed, and a power cut would lose the commits.
 Writing the log again makes the pages dirty again, and the next fsync reports the truth.
 
 A running gateway need not rewrite its log: a failed commit is tried again, which writes each of its

@@ -437,9 +437,9 @@ class Seen:
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
         """Return whether a publication landed twice from one place of a store. Return True also if
-        it landed too often in all, and the rig saw at least one of these rows in no spool. A
-        publication may be in a spool twice, because the ingest takes it once. Copies made by a
-        fault do not count: no store of the run has their epoch.
+        too many rows of the publication landed, and the rig saw at least one of these rows in no
+        spool. A publication may be in a spool twice, because the ingest takes it once. Copies made
+        by a fault do not count: no store of the run has their epoch.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]

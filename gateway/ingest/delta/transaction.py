@@ -160,8 +160,8 @@ class DeltaWriter:
 
         note: Onceway's note for the commit's user metadata. progress: (application id, version) to
         store in the same commit. Raises Conflict if the table has a newer version, OncewayError if
-        it was replaced, or Spark's error if the rows cannot be computed or written. Nothing is
-        committed then.
+        the table was replaced, or Spark's error if the rows cannot be computed or written. Nothing
+        is committed then.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version = transaction.readVersion()

@@ -266,8 +266,8 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
 
 
 def _lines(folder: HadoopFolder, name: str) -> list[bytes]:
-    """Return the lines of a file; one empty line for an empty file. Raises Torn if it cannot be
-    read.
+    """Return the lines of a file; one empty line for an empty file. Raises Torn if the file cannot
+    be read.
     """
     try:
         data = folder.read(name)

@@ -351,8 +351,9 @@ def _follow(
     sink: Sink,
     stopping: threading.Event,
 ) -> None:
-    """Wait until the query has ended. At a stop request, stop it after its running micro-batch. If
-    the micro-batch lasts too long, Spark interrupts it, and the next start repeats it.
+    """Wait until the query has ended. At a stop request, stop the query after its running
+    micro-batch. If the micro-batch lasts too long, Spark interrupts the micro-batch, and the next
+    start repeats it.
     """
     begun = tried = time.monotonic()
     alive = -EVERY_S

@@ -2,7 +2,7 @@
 
 In: the progress of the newest micro-batches of a query. Out: the progress of the last micro-batch
 with rows, as `Counters.spark`. The progress is polled, because Spark would call a listener from
-another thread. It would also keep all events for the listener, each with the query's whole plan.
+another thread. Spark would also keep all events for the listener, each with the query's whole plan.
 """
 
 from collections.abc import Iterable
