@@ -77,7 +77,7 @@ class Pause:
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
         """Publications that arrived within the pause, in order."""
         self.size = 0
-        """Bytes of the postponed publications."""
+        """Total size of the postponed publications, in bytes."""
 
     def puts_off(self, run: PublishRun, identity: Identity | None) -> bool:
         """Postpone a run, or drop it if the connection is ending. False: process the run now."""

@@ -68,7 +68,7 @@ class RetainedMessages:
         self._topics: list[str] = []
         self._expiring: set[str] = set()
         self.size = 0
-        """Bytes of all messages."""
+        """Total size of all messages, in bytes."""
 
     @property
     def count(self) -> int:
