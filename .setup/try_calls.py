@@ -56,7 +56,9 @@ def _with_hooks(folder: Path) -> None:
 
 
 def _as_taker(folder: Path) -> None:
-    """Make a package that has no scripts, and replaces all files of the tested package."""
+    """Turn an unpacked copy of the tested package into the package `taker`. It has no scripts, and
+    takes over all files of the tested package.
+    """
     control = folder / "DEBIAN/control"
     text = control.read_text().replace("Package: onceway", "Package: taker\nReplaces: onceway")
     control.write_text(text)

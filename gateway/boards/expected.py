@@ -247,8 +247,9 @@ class Expected:
         self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """Time before which a board's silence does not count, by board: until then, a command had
-        the use of its port, or the board may have been at another gateway.
+        """Time from which a board's silence counts, by board. It is the last time at which a
+        command had the use of the board's port, or at which the board may have been at another
+        gateway.
         """
         self._missing_since: dict[str, float] = {}
         """Time at which a board's port was first found missing, by board."""

@@ -30,8 +30,8 @@ class Pauses:
         self._progress = True
 
     def note_reason(self) -> None:
-        """Note that the other broker gives a reason why it ends the connection or accepts no more
-        messages.
+        """Note that the other broker has given a reason why it ends the connection or accepts no
+        more messages.
         """
         self._has_reason = True
 

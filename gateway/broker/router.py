@@ -209,7 +209,7 @@ class Router:
         self.count = 0
         """Number of subscriptions."""
         self.use = Shared()
-        """Bytes that the subscriptions take, by origin."""
+        """Bytes of memory that the subscriptions take, by origin of the session."""
         self.deep = Shared()
         """Sum of `deep_levels` over all subscriptions, by origin of the session."""
 

@@ -63,7 +63,7 @@ def keep(jars: Sequence[Path]) -> Path:
 
 def _key(jars: Sequence[Path]) -> str:
     """Return a hash of Java's path and time of change, Spark's version, and the paths of the jars.
-    An archive fits only these.
+    An archive can be used only with exactly these.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()

@@ -36,7 +36,7 @@ BY_WATCHDOG = (
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
 _LINES = 3
-"""The sketch counts as printing after this many printed texts in input with damaged frames."""
+"""If input with damaged frames has this many printed texts, the sketch counts as printing."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
 """Pattern of the bytes between two zero bytes if a sketch has printed them: all are printable. A

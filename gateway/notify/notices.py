@@ -142,8 +142,8 @@ class Notices:
 
     def _called(self, text: str) -> str:
         """Return the identifier of the known problem whose last text is `text`. If there is none,
-        return the text without figures. That is the problem's identifier until `take` gets the true
-        one.
+        return the text without its numbers, which is the problem's identifier until `take` gets the
+        true one.
         """
         found = (one for one, known in self._known.items() if known.text == text)
         return next(found, without_figures(text))

@@ -128,7 +128,7 @@ class ClientLink:
         """Whether input waits because the user exceeds the quota."""
         self._quota_pause_ends = 0.0
         self._paced = False
-        """Whether input waits that arrived while the user exceeded the quota."""
+        """Whether input that arrived while the user exceeded the quota still waits."""
         self._looked = float("-inf")
         self._lost_reason: str | None = None
         """Reason why the transport is gone; kept while input of the client still waits. None while

@@ -48,8 +48,8 @@ refuses messages; from `_HIGH` on it accepts messages again.
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
 _MOST_BACKLOG = 16_000_000
-"""Largest number of bytes of messages that wait in memory for a commit while the disk has plenty of
-space.
+"""Size limit, in bytes, of the messages that wait in memory for a commit. It applies while the disk
+has plenty of space.
 """
 
 _PLENTY = 16

@@ -27,9 +27,9 @@ OF_FILE_SERVERS = frozenset(
         *("temporary items", "@snapshots", "lost+dir"),
     ]
 )
-"""Folders that file servers create by themselves, in lower case, except those that begin with a
-dot. A gateway may have such a name; but an unreadable folder with this name counts as the file
-server's.
+"""Folders that file servers create by themselves, in lower case. Names that begin with a dot are
+not listed. A gateway may have a listed name. But if a folder with a listed name is unreadable, it
+counts as the file server's folder, not as a gateway's.
 """
 
 

@@ -1,4 +1,4 @@
-"""Sentences without their figures. In: a sentence. Out: a text in which each figure is `#`."""
+"""Sentences without their numbers. In: a sentence. Out: the sentence with `#` for each number."""
 
 import re
 
@@ -7,5 +7,5 @@ _FIGURE = re.compile(r"(?<![\w.:-])[0-9][0-9,.]*(?![\w:-]|[.,][0-9])")
 
 
 def without_figures(text: str) -> str:
-    """Return a text in which each figure is `#`."""
+    """Return the text with `#` in place of each separate number."""
     return _FIGURE.sub("#", text)

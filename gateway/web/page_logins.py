@@ -220,7 +220,7 @@ class PageLogins:
         return next(key for key, one in self._sessions.items() if one.user == most)
 
     def _is_full(self, user: str) -> bool:
-        """Whether the user, a viewer, cannot log in because operators have all sessions."""
+        """Whether the user is a viewer who cannot log in, because operators have all sessions."""
         return (
             not self._is_operator(user)
             and len(self._sessions) >= MOST_SESSIONS

@@ -37,7 +37,9 @@ _FAILURE = 0x80
 
 
 class Seen(Protocol):
-    """The receiver of a live view. Called within a step of the broker."""
+    """The receiver of the events of a live view. Its methods are called within a step of the
+    broker.
+    """
 
     def begin(self) -> None:
         """Note that the subscription is active. Called again after each pause."""

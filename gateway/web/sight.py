@@ -35,7 +35,8 @@ _NAMELESS = ("store", "spool", "publishers", "process", "late", "stranded", "clo
 
 
 def advice(section: PageSection | None) -> list[str]:
-    """Return warnings about the roles of a page."""
+    """Return a warning if the page has no roles, or if its roles have no user; else an empty list.
+    """
     if section is None:
         return []
     if not section.names_roles:

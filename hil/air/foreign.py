@@ -1,16 +1,16 @@
 """Foreign radio that attacks a run: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
 BANDWIDTH FACTOR --do replay|forge [--seed N]`.
 
-In: the frames on the air. Out: after each frame that it hears, frames of its own. They take no time
-and overlap with no other frame, so that each arrives.
+In: the frames on the air. Out: after each frame that it hears, frames of its own. In the
+simulation, its frames take no time and overlap with no other frame, so each arrives.
 
-After a frame of the gateway it sends frames that a gateway could take for a board's. After a frame
-of a board it sends frames that this board, now listening, could take for an answer.
+After a frame of the gateway, it sends frames that a gateway could take for a board's. After a frame
+of a board, the board listens: then it sends frames that the board could take for an answer.
 
 replay: send the newest recorded frame, and then the next recorded frames in turn. A gateway gets
 replays at most once a second, because more of its answers would jam the channel.
 
-forge: send changed copies of the newest such frame (`WAYS`).
+forge: send changed copies of the newest recorded frame (`WAYS`).
 """
 
 import argparse

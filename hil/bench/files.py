@@ -139,9 +139,9 @@ def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
 
 
 def refused(config: object, gateways: int, text: str) -> list[str]:
-    """Return a sentence for each setting that the gateway would refuse, with its line in the text
-    of the bench. config: value of the key `config`. If it is not a table of tables, the result is
-    []: the bench itself refuses such a value. gateways: number of gateways.
+    """Return a sentence for each setting that the gateway would refuse. It names the setting's line
+    in the text of the bench. config: value of the key `config`. If it is not a table of tables, the
+    result is []: the bench itself refuses such a value. gateways: number of gateways.
     """
     if not isinstance(config, dict) or not all(isinstance(one, dict) for one in config.values()):
         return []

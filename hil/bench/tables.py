@@ -84,13 +84,13 @@ class AirTable(BaseModel):
     """Simulated LoRa boards, and the air between them and the gateway's modem.
 
     trace: a recorded link; each direction of each board follows it from its own starting point.
-    pace: seconds of the recording in one second of the air; without it, one frame of the recording
-    per frame. longest_outage: longer outages are shortened to this many seconds, or frames.
-    foreign: the continuous attack of a foreign radio. foreign_frames: number of its frames that the
-    gateway must hear. sent_before: seconds of airtime that the gateway's radio used before the
-    start; after_s seconds after the start, they no longer count. apart_s: seconds between the
-    starts of two boards. turns: number of publications that one session must have. modem: the port
-    of a real KISS modem, for real boards; then no air is simulated.
+    pace: seconds of the recording in one second of the air; without a pace, each sent frame uses
+    one frame of the recording. longest_outage: longer outages are shortened to this many seconds,
+    or frames. foreign: the continuous attack of a foreign radio. foreign_frames: number of its
+    frames that the gateway must hear. sent_before: seconds of airtime that the gateway's radio used
+    before the start; after_s seconds after the start, they no longer count. apart_s: seconds
+    between the starts of two boards. turns: number of publications that one session must have.
+    modem: the port of a real KISS modem, for real boards; then no air is simulated.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -189,9 +189,9 @@ class ClientTable(BaseModel):
 
 class BridgeTable(BaseModel):
     """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
-    end, a program sets and deletes retained messages. states: number of topics that a program only
-    sets, and number of other topics that it sets and later deletes. changes: number of retained
-    messages that a program sets or deletes, at most per_s per second.
+    end, a program sets and deletes retained messages. states: number of topics whose message it
+    sets first and deletes later, and also of the topics whose message it sets repeatedly. changes:
+    number of its changes after the first messages, at most per_s per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

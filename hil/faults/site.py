@@ -61,9 +61,9 @@ class BoardReplugged(SiteFault):
 
 
 class BoardRoams(SiteFault):
-    """A radio board that its gateway and the next gateway hear moves to a place where only the next
-    gateway hears it. When the next gateway has a session of the board, the board moves to a place
-    where two gateways hear it.
+    """At first, a radio board is heard by its gateway and by the next gateway. It moves to a place
+    where only the next gateway hears it. When that gateway has a session of the board, the board
+    moves to a place where two gateways hear it.
     """
 
     text: ClassVar[str] = "radio board carried to another gateway"

@@ -295,8 +295,9 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between two times, in ns. Inside a
-        jump, SETTLES_NS after its beginning, only its shift; else 0, and the shifts of near jumps.
+        """Return the shifts, in ns, that the gateway's clock may have between two times. If both
+        times are in one jump, at least SETTLES_NS after its beginning: only the shift of this jump.
+        Else: 0 and the shifts of all jumps nearby.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:

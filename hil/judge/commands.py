@@ -76,7 +76,8 @@ def unshown(seen: Seen) -> Iterator[str]:
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
     """Yield the stretches of a board. Each begins at an obeyed command, or at a start after one,
     and ends at the next command or start. Samples just before a command are left out: they may
-    already have its interval, because the rig sees a command in the EEPROM a little later.
+    already have its interval, because the rig sees a command in the EEPROM only some time after the
+    board obeyed it.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

@@ -26,8 +26,8 @@ def causes(seen: Seen) -> Iterator[str]:
 
 
 def without_delivery(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each publisher of which nothing has reached a hop after the board. Such
-    a publisher is the likely reason why publications are still under way.
+    """Yield a sentence for each publisher whose publications have reached no hop after the board.
+    Such a publisher is the likely reason why publications are still under way.
     """
     delivering = {
         key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])

@@ -30,13 +30,17 @@ SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Suffixes of the tables; the empty suffix is that of `publications`."""
 
 TOGETHER_S = 600.0
-"""Seconds after a commit to `publications` until a running stream must have added the readings."""
+"""Longest time, in seconds, that a running stream may take from a commit to `publications` until it
+has added the readings.
+"""
 
 SUMMARISED = ("devices", "quality")
 """Suffixes of the tables that `onceway ingest summarise` makes."""
 
 STALE_S = 172_800.0
-"""Seconds after a commit to `publications` until `summarise` must have updated its tables."""
+"""Longest time, in seconds, from a commit to `publications` until `summarise` has updated its
+tables.
+"""
 
 _WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")
 """Pattern that matches the beginning of a URL or an absolute path. All other paths in the log are

@@ -157,7 +157,7 @@ Event = SessionStarted | Received | SessionEnded
 
 @dataclass(slots=True)
 class _Offer:
-    """A WELCOME whose session no TURN has begun yet."""
+    """A WELCOME that offers a session. The first TURN in this session begins it."""
 
     hello: Hello
     nonce: bytes

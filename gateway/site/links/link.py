@@ -456,7 +456,7 @@ class Link(asyncio.Protocol):
 
 
 def silence_s(link: Link, now: float) -> float:
-    """Return the seconds since the last bytes from the peer. Until the first keep-alive is echoed,
-    one round trip is subtracted, because the peer's bytes cannot arrive earlier.
+    """Return the seconds since the last bytes from the peer. Until the peer has echoed a
+    keep-alive, one round trip is subtracted: the first bytes of the peer cannot arrive earlier.
     """
     return now - link.heard - (link.round_trip_s if link.lag_s is None else 0.0)

@@ -33,8 +33,8 @@ class SessionMoves:
         self.tell: Callable[[], None] = lambda: None
         """Callback that sends new filters to the other gateways (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
-        """Callback for each CUT that is for new subscriptions (`new_subscriptions.py`), with the
-        gateway that has sent the CUT, and the stage in it.
+        """Callback for each CUT for new subscriptions (`new_subscriptions.py`). Its arguments are
+        the gateway that has sent the CUT, and the stage in the CUT.
         """
         self.asks: Counter[str] = Counter()
         """ASK notices from each gateway since `count_from`."""

@@ -220,8 +220,8 @@ class Copying:
             self._spool.refuse(refuses)
 
     def _pump(self, now: float) -> None:
-        """Send rows to the holder until WINDOW_BYTES are unconfirmed, or memory has no next row.
-        Such rows are first read from the store.
+        """Send rows to the holder until WINDOW_BYTES are unconfirmed. If the next row is not in
+        memory, request rows from the store and stop.
         """
         while self.holder is not None and not self._asked and self._sent < self.last:
             while self._recent and self._recent[0][0] <= self._sent:

@@ -103,8 +103,8 @@ class Forwarding:
         self._ports[member].joined((WantedFilter(*item) for item in self._wanted.items()), hold_s)
 
     def begin_in(self, seconds: float) -> None:
-        """Some exchanges wait because of `hold_s` (`joined`). Let them begin in this number of
-        seconds at the latest.
+        """Let the exchanges that wait because of `hold_s` (`joined`) begin within this number of
+        seconds.
         """
         for port in self._ports.values():
             if port.forwarding.holds:

@@ -37,8 +37,8 @@ older Onceway takes this entry for the name of a former member, and removes it.
 class Place:
     """The site's facts about one client's session: its epoch, whether the session is suspect, and
     the members that may hold an older session. copied: the facts are from a copy of the store.
-    unheard: a new session has begun, or the old one has ended, and possibly the client does not
-    know it.
+    unheard: possibly, the client does not know that a new session has begun, or that the old one
+    has ended.
     """
 
     __slots__ = ("copied", "epoch", "older", "suspect", "unheard")
