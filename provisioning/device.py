@@ -178,9 +178,9 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether a board loses readings if it gets this identity: the board has another device's key,
-    and so perhaps its readings in the EEPROM, and that device was not revoked. carried: the
-    identity in the board's flash.
+    """Whether a board may lose readings if it gets this identity. It may if it has another key,
+    because its EEPROM may have readings under that key; but not if its present device was revoked.
+    carried: the identity in the board's flash.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")

@@ -81,8 +81,8 @@ def _answer(packet: Publish, correlation: bytes) -> Answer | None:
 
 
 def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return a refusal if a message says, as a line of text, that this command is unknown. Else
-    return None. Firmware without answers sends such a line in place of an answer.
+    """Return a refusal if a message is a line of text which says that the command is unknown; else
+    None. Firmware without answers sends such a line in place of an answer. text: the command.
     """
     payload = packet.payload.decode(errors="replace")
     if not packet.qos and payload.startswith(UNKNOWN_COMMAND):

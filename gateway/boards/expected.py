@@ -31,8 +31,9 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Longest silence of a board, in seconds, that is not a problem, whatever its interval, unless a
-person has set the interval. Replugging or flashing a board takes as long.
+"""Shortest silence of a board, and shortest absence of its port, that can be a problem, in seconds.
+Replugging or flashing a board takes as long. If a person has set the interval, a shorter silence
+can be a problem, too.
 """
 UNKNOWN_S = 60.0
 """Assumed interval, in seconds, of a board that is not connected and whose interval is unknown."""

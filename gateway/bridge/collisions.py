@@ -27,8 +27,8 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""A topic that comes into doubt gets the wait FIRST_S again if topics were last read long ago: more
-than three times the last wait, plus QUIET_S seconds.
+"""If a topic comes into doubt soon after the last read of topics, the next wait is twice as long.
+Otherwise it is FIRST_S. Soon: within three times the last wait, plus QUIET_S seconds.
 """
 FREE_BYTES = 5_000
 BYTES_PER_S = 10

@@ -76,8 +76,8 @@ class Translator:
         return marks[-1].rpartition("/")[0] if marks[-1] != self._mark else NO_MARK
 
     def _with_mark(self, properties: Properties | None) -> Properties:
-        """Return the properties of a message with the mark added, but without the mark if the
-        message already has the largest number of user properties.
+        """Return the properties of a message with the mark added. If the message already has the
+        largest number of user properties, return the properties without the mark.
         """
         found = properties or {}
         user = _user(found)

@@ -137,7 +137,7 @@ def _take_page(
 
 
 def _take_behind(flow: SendFlow, number: int) -> None:
-    """Append to `pending` the QoS 0 deliveries that were queued before this message number."""
+    """Append to `pending` the QoS 0 deliveries that were queued before message `number`."""
     while flow.behind and flow.behind[0][0] <= number:
         flow.pending.append(flow.behind.popleft()[1])
 

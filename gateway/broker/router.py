@@ -159,7 +159,7 @@ class _Node(Node):
 
 
 def memory(topic_filter: str) -> int:
-    """Return approximately the largest number of bytes that a subscription takes."""
+    """Return an approximate upper bound, in bytes, of the memory that a subscription takes."""
     return len(topic_filter) + _LEVEL_BYTES * (topic_filter.count("/") + 1)
 
 
@@ -336,7 +336,7 @@ class Router:
         return max((item.qos for session, item in members if counts(session)), default=None)
 
     def matches_again(self, session: Session) -> None:
-        """Match a session's topics again, because the destination of its messages has changed."""
+        """Match a session's topics again. Call this when the session's messages go elsewhere."""
         filters = session.subscriptions
         if not all(self._index.invalidate(split_shared(item)[1]) for item in filters):
             self.changed()

@@ -1,4 +1,4 @@
-"""Causes why a disk or a database accepts no data, each with its sentence and its remedy.
+"""Reasons why a disk or a database accepts no data, each with its sentence and its remedy.
 
 In: an error of SQLite or of the operating system. Out: the cause in words, as a clause without a
 full stop, and what to do. All texts of the product that name such a cause take it from this module.

@@ -124,8 +124,8 @@ class InternalErrors(Job):
         return f"{self.failure}: {self.error}. Please report this error with its lines of the log"
 
     def take(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an exception of an event loop (`loop.set_exception_handler`): log it. Every error
-        but an OSError, which a peer may cause, is also shown as a problem.
+        """Handle an exception of an event loop (`loop.set_exception_handler`): log it, and show it
+        as a problem. An OSError is only logged, because a peer may cause it.
         """
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):

@@ -25,8 +25,8 @@ LATE_S = 8 * 86_400
 because some timers run once a week.
 """
 AHEAD_US = 60_000_000
-"""Longest time, in µs, by which a backup may be newer than the clock, because the clock may have
-been set back a little.
+"""Largest time, in µs, by which a backup may be newer than the clock without a problem: the clock
+may have been set back a little.
 """
 _OF_SYSTEMD = "INVOCATION_ID"
 """The environment variable that systemd sets in each of its services (systemd.exec(5))."""

@@ -42,7 +42,9 @@ MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
 KEEP_S = 600.0
-"""Seconds between two writes of the sessions' last use."""
+"""Shortest time, in seconds, until a request makes the file be written again, with the time of each
+session's last use. Logins and logouts are written at once.
+"""
 LONGEST_NAME = 256
 LONGEST_PASSWORD = 1024
 

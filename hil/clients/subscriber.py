@@ -117,7 +117,7 @@ class Subscriber:
                     connection.send(answer)
 
     def begin(self, packets: Sequence[Packet]) -> None:
-        """Note packets that arrived together. Call this before any of them is answered."""
+        """Note packets that arrived together. Call this before the first one is answered."""
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:

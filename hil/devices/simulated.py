@@ -127,7 +127,7 @@ class SimulatedDevice(Boards):
         self._strikes = Strikes()
 
     def _used(self) -> bytes:
-        """Return the EEPROM with which a board begins in the bench: erased, or of a used board."""
+        """Return the EEPROM content with which a board begins: erased, or that of a used board."""
         if self._bench.first_sequence == 1:
             return ERASED
         rng = random.Random(f"{self._bench.seed}/{self.name}/incarnation")

@@ -50,9 +50,8 @@ class IngestFault(Kind):
 
 
 class IngestKill(IngestFault):
-    """A kill between two steps of a micro-batch: the process is stopped before the second step, and
-    killed there. The seed sets the second step of the first fault; each later fault has the step
-    after the next one.
+    """A kill between two steps of a micro-batch: the process is held before the second step and
+    killed. The seed sets this step for the first fault; each later fault skips one step.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"

@@ -176,7 +176,7 @@ class GatewayKillAtEachStep(Kind):
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of steps of the exchange, with a kill at each."""
     on: list[str] = Field(default=[])
-    """Boards and clients that take turns; all by default."""
+    """Boards and clients during whose exchanges the gateway is killed, in turn; all by default."""
 
     def breaks(self, device: str) -> bool:
         return not self.on or device in self.on

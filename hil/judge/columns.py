@@ -17,9 +17,7 @@ FULL_BYTES = 100_000
 `batch_count`.
 """
 APART_US = 100_000
-"""Tolerance, in µs, between `received` and `monotonic`. The gateway reads one clock after the
-other.
-"""
+"""Tolerance in µs of `received` against `monotonic`: their clocks are read one after the other."""
 HASTY_S = 0.25
 """A batch may be cut this many seconds before its oldest row has waited for the planned time."""
 STAYS = "batch"

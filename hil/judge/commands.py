@@ -18,7 +18,7 @@ from hil.judge.seen import Seen
 WAITS_MS = 175
 """Longest time in ms by which EEPROM writes of a slot, its marks and an interval delay a sample."""
 SHOWS = 3
-"""Number of intervals between samples that shows which of two commanded intervals a board uses."""
+"""Number of intervals between samples that show which commanded interval a board uses."""
 _MS = HZ // 1000
 
 
@@ -76,8 +76,7 @@ def unshown(seen: Seen) -> Iterator[str]:
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
     """Yield the stretches of a board. Each begins at an obeyed command, or at a start after one,
     and ends at the next command or start. Samples just before a command are left out: they may
-    already have its interval, because the rig sees a command in the EEPROM only some time after the
-    board obeyed it.
+    already have its interval, because the rig sees a command a little later than the board.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

@@ -40,7 +40,7 @@ LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
-"""Largest size in bytes of a gateway's file, also of the store's log, except files in STORE."""
+"""Largest size, in bytes, of any file of a gateway, such as the store's log. STORE is exempt."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client identifier of the gateway's bridge."""

@@ -80,9 +80,9 @@ class SpoolHop:
         return self._last
 
     def bury(self, database: Path, *, lost: bool) -> int:
-        """Read the database of a gateway that is gone for good; this is the last read. If rows may
-        be `lost` with the gateway's card, record `died` for each row that had not landed. Return
-        the number of rows that had not landed.
+        """Read for the last time, from the database of a gateway that is gone for good. Return the
+        number of rows that had not landed. If they may be `lost`, record `died` for each of these
+        rows.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()

@@ -16,9 +16,8 @@ BUFFER = 4096  # bytes that wait for the line; more are left to the sender's por
 
 
 class Line:
-    """One direction of a wire. counts: number of bytes sent, arrived and dropped, and number of
-    harms of each kind. A byte is dropped if no program reads the port, or if the port's buffer is
-    full.
+    """One direction of a wire. counts: bytes sent, arrived and dropped, and harms of each kind. A
+    byte is dropped if no program reads the port, or if the port's buffer is full.
     """
 
     def __init__(self, direction: str, baud: int, weather: Sequence[Weather] = ()) -> None:

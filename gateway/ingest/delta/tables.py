@@ -265,9 +265,9 @@ def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
-    """Raise OncewayError if tasks must not write files of a table without Spark's writer. That is
-    so if the table has partitions, renamed columns, constraints, or columns that the writer fills
-    in. metadata: Delta's current metadata of the table.
+    """Raise OncewayError if only Spark's writer can write the table's files correctly, and not the
+    ingest's own tasks. That is so if the table has partitions, renamed columns, constraints, or
+    columns that the writer fills in. metadata: Delta's current metadata of the table.
     """
     jvm: Any = spark._jvm
     constraints = jvm.org.apache.spark.sql.delta.constraints.Constraints

@@ -173,7 +173,7 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
 
 def _stale(table: str, name: str, contents: str) -> str | None:
     """Return a sentence about the publications that a table of `summarise` lacks. None if the table
-    lacks none, lacks them only since a short time (STALE_S), or stores no progress.
+    lacks none, has lacked them for less than STALE_S, or stores no progress.
     """
     log = CommitLog(TableFolder(name, "_delta_log"))
     head = log.head() or 0

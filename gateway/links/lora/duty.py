@@ -77,8 +77,8 @@ class Ledger:
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]
 
     def restore(self, blocks: list[tuple[float, float]], now: float) -> None:
-        """Restore blocks as `blocks` returned them. now: the present time of this process's clock,
-        which may differ from the clock with which `blocks` was called.
+        """Restore blocks that `blocks` has returned, perhaps in an earlier process. now: the
+        present time of this process's clock.
         """
         for age, airtime in blocks:
             end, length = ceil((now - age) * 1e6), ceil(airtime * 1e6)

@@ -1,8 +1,8 @@
 """The socket on which a gateway listens for the other members of its site.
 
 In: the host and port of `site.bind`, which may be an address that the machine does not have yet.
-Out: links. A stranger can occupy only a handshake: there are at most MOST_HANDSHAKES at a time,
-each takes at most HANDSHAKE_S, and if there are too many, the oldest one ends.
+Out: links. A stranger can occupy handshakes only: there are at most MOST_HANDSHAKES at a time, each
+takes at most HANDSHAKE_S, and if there are too many, the oldest one ends.
 """
 
 import asyncio

@@ -81,8 +81,8 @@ class Search:
         self.suspects = suspects
         """Members that asked for the client before this search began."""
         self.turn = 0
-        """How often all members were queried again. Replies to queries of an earlier round do not
-        count.
+        """Number of rounds in which all members were queried again. Replies to queries of an
+        earlier round do not count.
         """
         self.queried: dict[str, float] = {}
         """Time of the newest query to each member; replies to earlier queries do not count."""

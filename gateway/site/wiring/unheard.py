@@ -2,9 +2,9 @@
 
 In: sessions that began in place of suspect sessions, or while a member was silent, and their
 connections. Out: `Place.unheard` of each of these sessions, set until the client has sent
-something. A client that has not received Session Present 0 continues with its old state. It would
-publish messages again that another member already has. So the client's next CONNECT is answered
-with Session Present 0 again.
+something. A client that has not received Session Present 0 continues with its old state. So it
+would publish messages that another member already has. Therefore the client's next CONNECT is
+answered with Session Present 0 again.
 """
 
 from __future__ import annotations
