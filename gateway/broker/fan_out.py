@@ -231,8 +231,8 @@ def _eligible(core: Core, run: PublishRun, again: bool = False) -> Callable[[Ses
 def _distribute(
     core: Core, share: Share, messages: Undelivered, commit: int, again: bool = False
 ) -> Undelivered:
-    """Distribute messages to the subscribers of a shared subscription that have room. Return the
-    messages for which no subscriber has room. Each subscriber is checked only a few times.
+    """Distribute messages to the subscribers of a shared subscription that have room, connected
+    ones first. Return the messages for which no subscriber has room.
     """
     eligible = _eligible(core, messages.run, again)
     for connected in (True, False):

@@ -18,7 +18,7 @@ def dismiss(
     engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
 ) -> None:
     """End the connections for which `chosen` returns True. Each gets a DISCONNECT with this reason
-    and text immediately. One log line has their names and their number.
+    and text immediately. One log line has their number, and at most _MOST_NAMES of their names.
     """
     engine.do(_dismiss, engine, chosen, reason, text)
 

@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 
 def tell_use_of_spool(broker: Broker) -> None:
-    """Log whether publications are kept for an uplink, and how many already wait for one."""
+    """Log whether publications are kept for an uplink. If there is no uplink, but publications wait
+    in the spool, log their number.
+    """
     spool = broker.spool
     if broker.config.spooled:
         log.info("there is an [uplink]: the spool keeps publications to the topics of [spool]")

@@ -341,7 +341,8 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear out a slot. Return None if the board was replaced before its journal used it."""
+        """Wear out a slot. Return None if the board is replaced before its journal uses the slot.
+        """
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

@@ -81,8 +81,7 @@ class SpoolHop:
 
     def bury(self, database: Path, *, lost: bool) -> int:
         """Read for the last time, from the database of a gateway that is gone for good. Return the
-        number of rows that had not landed. If they may be `lost`, record `died` for each of these
-        rows.
+        number of rows that had not landed. If they may be `lost`, record `died` for each.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()

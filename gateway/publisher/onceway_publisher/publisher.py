@@ -315,7 +315,7 @@ class Publisher:
                 future.set_result(message)
 
     async def _wait_for(self, message: Message) -> None:
-        """Wait until the gateway has a message. Raises StillWaiting after `wait_s` seconds."""
+        """Wait until the gateway has the message. Raises StillWaiting after `wait_s` seconds."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[message.key] = waiter
         try:

@@ -209,7 +209,9 @@ class Listing:
                 answer.set_exception(Silent())
 
     def _tell(self) -> None:
-        """Answer one request, and the next one in a later turn."""
+        """Answer the oldest request. If more wait, answer the next one in a later turn of the event
+        loop.
+        """
         if not self._wanted:
             return
         member, want = self._wanted.popleft()
