@@ -331,9 +331,9 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """Remove the access rights of accounts outside the group of each file, and give the uplink
-    write access if it has its own account. SQLite creates log and index with the mode of the
-    database.
+    """For the database, its log and its index: remove the rights of accounts outside the file's
+    group, and give the uplink write access if it has an account of its own. SQLite creates log and
+    index with the mode of the database.
     """
     for end in ("", "-wal", "-shm"):
         file = path.with_name(path.name + end)

@@ -42,8 +42,8 @@ MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
 KEEP_S = 600.0
-"""Shortest time, in seconds, until a request makes the file be written again, with the time of each
-session's last use. Logins and logouts are written at once.
+"""A request writes the sessions' last use to the file only if the last write is more than this many
+seconds ago. Logins and logouts are written at once.
 """
 LONGEST_NAME = 256
 LONGEST_PASSWORD = 1024

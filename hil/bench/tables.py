@@ -89,8 +89,8 @@ class AirTable(BaseModel):
     or frames. foreign: the continuous attack of a foreign radio. foreign_frames: number of its
     frames that the gateway must hear. sent_before: seconds of airtime that the gateway's radio used
     before the start; after_s seconds after the start, they no longer count. apart_s: seconds
-    between the starts of two boards. turns: number of publications that one session must have.
-    modem: the port of a real KISS modem, for real boards; then no air is simulated.
+    between the starts of two boards. turns: number of publications that the longest session must
+    have at least. modem: the port of a real KISS modem, for real boards; then no air is simulated.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

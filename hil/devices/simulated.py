@@ -75,7 +75,7 @@ class Boards(WiredDevice):
 
     @property
     def ledger(self) -> Ledger:
-        """Return the ledger of the board that has the name now, as far as `look` has read."""
+        """Return the ledger of the newest board with this name, as far as `look` has read."""
         return self._boards[-1][1].ledger
 
     @property

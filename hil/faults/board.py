@@ -341,8 +341,7 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear out a slot. Return None if the board is replaced before its journal uses the slot.
-        """
+        """Wear out a slot. Return None if the board is replaced before the slot is used."""
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

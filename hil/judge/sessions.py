@@ -238,7 +238,7 @@ class _Model:
     in_session: set[Key] = field(default_factory=set)
     """Messages that were received in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
-    """End of the last connection on which each message arrived."""
+    """End of the last connection on which a message arrived, by message."""
     unfinished: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)

@@ -51,8 +51,8 @@ class Port(Protocol):
 
     @property
     def queue(self) -> int:
-        """Number of the queue of messages for the member. Messages are numbered within the
-        queue.
+        """Number that identifies the queue of messages for the member. The messages are numbered
+        within this queue.
         """
 
     def open(self, queue: int, packet_bytes: int) -> None:

@@ -448,8 +448,8 @@ class _Own:
         """End the connections of clients that wait until their messages are replicated. Boards and
         the gateway's own clients stay connected, keep their messages, and wait. A client with an
         unfinished QoS 2 message stays for `copies_silent_s`: at another gateway its session may
-        become suspect, and the client may then publish the message twice. By that time the message
-        has usually landed.
+        become suspect, and the client may then publish the message twice. After that time, the
+        message has usually landed.
         """
         broker, waits = self._broker, self._broker.waits.copied
         waiting = {holder for holders in waits.values() for holder in holders}
