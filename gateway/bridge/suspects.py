@@ -30,8 +30,9 @@ HOLD_S = 1.0
 ANSWER_S = 3.0
 """Seconds to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0
-"""Seconds after a suspect was sent, within which a close of the connection counts against the
-suspect, even if other messages were in flight.
+"""If the connection closes within this many seconds after a packet was sent, the close counts
+against the packet. A later close counts against it only if it was alone in flight, or was no
+suspect before.
 """
 SLOWEST = 1_000
 """Assumed speed of the slowest line, in bytes per second. For long messages, the time that they

@@ -77,8 +77,8 @@ def _displaced_board(event: Event) -> list[str]:
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
     """Return a sentence for each board that wanted to continue its session, but whose gateway had
-    forgotten it. A gateway may forget a session when its store is restored from a backup, or when
-    it cannot reach another gateway of its site.
+    forgotten it. A loss is excused if the gateway's store was restored from a backup before, or if
+    the gateway could not reach another gateway of its site.
     """
     silences = Silences(events)
     known: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""The ledgers of one radio on disk, so that a restart does not allow the airtime of an hour again.
+"""The ledgers of one radio on disk, so that earlier airtime still counts after a restart.
 
 In: transmissions, and the old contents of the file. Out: ledgers, and bytes for the file. Sans-IO:
 the caller writes them with `write`, off its event loop.
