@@ -63,7 +63,7 @@ class GatewayLink(ReliableLink):
         self._frames_then = 0
         """Value of `statistics.frames_received` at the last HELLO."""
         self.greeting: Hello | None = None
-        """The last HELLO that was answered by a WELCOME; a session need not follow."""
+        """The last HELLO that was answered by a WELCOME. Perhaps no session has followed."""
 
     def open(self, now: float) -> None:
         """Ask the board for a HELLO after the port has been opened."""

@@ -1,6 +1,6 @@
-"""Finds the smallest set of faults that still makes a run fail. In: a plan that failed, and a
-function that tries a part of it. Out: a plan in which every fault is needed. The search is Zeller's
-ddmin: leave out halves, then quarters, and so on, while the rest fails.
+"""Finds a small set of faults that still makes a run fail. In: a plan that failed, and a function
+that tries a part of it. Out: a plan in which every fault is needed. The search is Zeller's ddmin:
+leave out halves, then quarters, and so on, while the rest fails.
 """
 
 from collections.abc import Callable, Sequence
