@@ -196,7 +196,7 @@ class _Work:
 
     def _bring_copies(self, origin: Origin) -> int:
         """Put the copies of other gateways' rows into the spool, under a new epoch, after the
-        gateway's own rows have landed. Return the number of these rows.
+        gateway's own rows have landed. Return the number of these copies.
         """
         with closing(connect(self._folder / FILE)) as database:
             copies = bring_all(self._folder, database)
