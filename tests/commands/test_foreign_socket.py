@@ -16,12 +16,12 @@ from gateway.errors import OncewayError
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (b"no line" * 400_000, "another program"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program"),
-        (b"\xff\xfe\n", "another program"),
-        (b"7\n", "another program"),
-        (b"[]\n", "another program"),
-        (b"[" * 200_000 + b"\n", "another program"),
+        (b"no line" * 400_000, "a program other than the gateway"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a program other than the gateway"),
+        (b"\xff\xfe\n", "a program other than the gateway"),
+        (b"7\n", "a program other than the gateway"),
+        (b"[]\n", "a program other than the gateway"),
+        (b"[" * 200_000 + b"\n", "a program other than the gateway"),
         (b"", "ended in the middle"),
         (None, "does not answer"),
         ("drips", "does not answer"),

@@ -143,7 +143,8 @@ def test_missing_configuration_is_reported_with_what_to_name(tmp_path: Path, com
     missing = tmp_path / "gateway.toml"
     done = _run(*command.split(), ONCEWAY_CONFIG=str(missing))
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {missing}: there is no configuration here. Name one")
+    assert done.stderr.startswith(f"error: {missing}: there is no configuration here. ")
+    assert "--config FILE" in done.stderr
 
 
 @pytest.mark.parametrize(

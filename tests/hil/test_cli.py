@@ -267,7 +267,7 @@ def test_a_recorded_link_is_for_a_bench_that_replays_one(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("bench", "reason"),
     [
-        ("clients", r"without \[\[board\]\] and \[\[client\]\]"),
+        ("clients", r"leave out \[\[board\]\] and \[\[client\]\]"),
         ("resets", "the glue does not support the fault board-reset"),
     ],
 )

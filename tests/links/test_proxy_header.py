@@ -128,7 +128,7 @@ async def test_a_header_that_comes_byte_by_byte_is_read() -> None:
         (b"\x10\x10\0\4MQTT\x05\x02\0\0\0\0\0\0", "no PROXY header"),
         (SIGNATURE + b"\x31\x11\0\x0c" + bytes(12), "unknown version or command 0x31"),
         (SIGNATURE + b"\x22\x11\0\x0c" + bytes(12), "unknown version or command 0x22"),
-        (SIGNATURE + b"\x21\x12\0\x0c" + bytes(12), "no TCP connection: 0x12"),
+        (SIGNATURE + b"\x21\x12\0\x0c" + bytes(12), "not for a TCP connection: 0x12"),
         (SIGNATURE + b"\x21\x11\0\x0b" + bytes(11), "too short"),
         (SIGNATURE + b"\x21\x21\0\x0c" + bytes(12), "too short"),
         (SIGNATURE + b"\x21\x11\xff\xff", "a PROXY header of 65535 bytes"),

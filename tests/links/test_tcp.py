@@ -194,7 +194,7 @@ async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
 
 @pytest.mark.parametrize(
     ("host", "said"),
-    [("192.0.2.1", "does not have that address"), ("no-such-host.invalid", "is not known")],
+    [("192.0.2.1", "does not have that address"), ("no-such-host.invalid", "cannot be resolved")],
 )
 async def test_an_impossible_address_says_why(broker: Broker, host: str, said: str) -> None:
     with pytest.raises(OncewayError, match=said):

@@ -122,7 +122,7 @@ def test_properties_are_left_out_for_old_clients(version: Version) -> None:
         ),
         (Connack(properties={P.RECEIVE_MAXIMUM: 70_000}), V5, "receive maximum must not be 70000"),
         (Connect("a", V4, password=b"p"), V4, "password alone"),
-        (Connect("a", will=Will("t", qos=3)), V5, "will QoS 3"),
+        (Connect("a", will=Will("t", qos=3)), V5, "will QoS is 3"),
         (Subscribe(7, []), V5, "needs a topic filter"),
         (Subscribe(7, [Subscription("a", 3)]), V4, "QoS 3"),
         (Subscribe(7, [Subscription("a", retain_handling=3)]), V5, "retain handling 3"),

@@ -61,7 +61,7 @@ async def test_an_rylr998_that_resets_and_one_that_hangs_are_opened_again(tmp_pa
         await gateway.logged("the modem was reset")
         before = len(await site.rows("roof-1", before + 2, 60))
         site.signal("modem", signal.SIGUSR2)
-        await gateway.logged("it hangs")
+        await gateway.logged("the modem hangs")
         site.signal("modem", signal.SIGUSR1)
         rows = await site.rows("roof-1", before + 2, 60)
         assert [number for number, _ in rows] == list(range(1, len(rows) + 1))

@@ -61,7 +61,7 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
     await site.start_board("roof-1")
     before = len(await site.rows("roof-1", 2, 60))
     site.signal("modem", signal.SIGUSR2)
-    await gateway.logged("it hangs")
+    await gateway.logged("the modem hangs")
     site.signal("modem", signal.SIGUSR1)
     before = len(await site.rows("roof-1", before + 2, 60))
     await site.stop("modem")

@@ -187,7 +187,7 @@ def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
 
     unheard = [meeting(1, attempt, False) for attempt in range(5)]
     assert verdict(*unheard, meeting(1, 5), meeting(2, 0), meeting(2, 1)) == Verdict.HOLDS
-    told = "uno-2 sent HELLO in 2 sessions without having restarted, but only 0 of them can be due"
+    told = "uno-2 sent HELLO in 2 sessions without having restarted, but only 1 of them can be due"
     assert told in verdict(meeting(1, 0), meeting(1, 1), meeting(1, 2))
 
 
