@@ -57,7 +57,7 @@ def health(data: Path, root: Path = Path("/")) -> Iterator[Finding]:
     number = os.stat(data).st_dev
     device = root / f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
     if not device.exists():
-        yield unseen("card", f"{data} is on a file system without a disk of its own")
+        yield unseen("card", f"no block device is known for the file system of {data}")
         return
     device = device.resolve()
     yield from _errors(device, root)

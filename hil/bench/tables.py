@@ -189,9 +189,9 @@ class ClientTable(BaseModel):
 
 class BridgeTable(BaseModel):
     """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
-    end, a program sets and deletes retained messages. states: number of topics whose message it
-    sets first and deletes later, and also of the topics whose message it sets repeatedly. changes:
-    number of its changes after the first messages, at most per_s per second.
+    end, a program sets and deletes retained messages. states: number of topics per end whose
+    message is set first and deleted later; as many others change again and again. changes: number
+    of changes per end after the first messages, deletions included, at most per_s per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -51,7 +51,8 @@ class IngestFault(Kind):
 
 class IngestKill(IngestFault):
     """A kill between two steps of a micro-batch: the process is held before the second step and
-    killed. The seed sets this step for the first fault; each later fault skips one step.
+    killed. The seed sets this step for the first fault. Each later fault takes the step two places
+    further.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
