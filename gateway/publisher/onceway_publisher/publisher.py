@@ -67,7 +67,7 @@ OVERHEAD = 256
 _BAD = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 """Reason codes of CONNACK that only a person can remedy: wrong version, identifier, user, rights or
 authentication method, and a banned client. After any other reason code, for example from a gateway
-that is busy or restarts, the client tries again.
+that is busy, the client tries again.
 """
 
 
