@@ -209,7 +209,7 @@ async def test_a_reason_that_only_a_person_can_remedy_is_an_error(
 async def test_a_gateway_that_refuses_for_a_while_gets_the_messages_later(
     reason: int, tmp_path: Path
 ) -> None:
-    """reason: CONNACK's reason code of a gateway that is busy, that restarts, or whose login hook
+    """reason: CONNACK's reason code, for example of a gateway that is busy, or whose login hook
     does not answer.
     """
     async with server() as own:
