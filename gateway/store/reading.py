@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _END = 1 << 62
+_ROWS_OF_A_PAGE = 512  # a page has 4096 bytes, and a row at least 8
 
 Row = tuple[Any, ...]
 
@@ -47,22 +48,42 @@ def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
     if not keys:
         yield Gap(None, None)
         return
+    names = [name for _, name, *_ in columns]
+    places = [names.index(key) for key in keys]
     ends: list[Any] = []
     for order in ("ASC", "DESC"):
         last = None
         by = ", ".join(f"{key} {order}" for key in keys)
         try:
-            for row in database.execute(f"SELECT {', '.join(keys)}, * FROM {table} ORDER BY {by}"):  # noqa: S608 - names of ours
-                last = row[0] if len(keys) == 1 else row[: len(keys)]
-                yield row[len(keys) :]
+            for row in _rows(database, names, f"{table} ORDER BY {by}"):
+                last = row[places[0]] if len(keys) == 1 else tuple(row[at] for at in places)
+                yield row
         except sqlite3.DatabaseError:
             ends.append(last)
         else:
             return
     if next(kind for _, name, kind, *_ in columns if name == keys[-1]) == "INTEGER":
-        yield from _numbered(database, table, keys, [name for _, name, *_ in columns])
+        yield from _numbered(database, table, keys, names)
     else:
         yield Gap(*ends)
+
+
+def _rows(
+    database: sqlite3.Connection, columns: list[str], rest: str, values: Row = ()
+) -> Iterator[Row]:
+    """Yield all rows up to the first damaged page, and raise sqlite3.DatabaseError there. A cursor
+    of `sqlite3` would drop the last row, because it reads the next row before it returns one. So a
+    function in the query takes the rows.
+    """
+    taken: list[Row] = []
+    database.create_function("take", -1, lambda *row: taken.append(row))
+    try:
+        for _ in database.execute(f"SELECT take({', '.join(columns)}) FROM {rest}", values):  # noqa: S608 - names of ours
+            yield from taken
+            taken.clear()
+    except sqlite3.DatabaseError:
+        yield from taken
+        raise
 
 
 def _numbered(
@@ -72,32 +93,26 @@ def _numbered(
     is the number of a session, and the rows of each session are read separately.
     """
     if len(keys) == 1:
-        yield from _run(
-            database,
-            f"SELECT * FROM {table} WHERE {keys[0]} >= ?",  # noqa: S608
-            (),
-            keys[0],
-            columns,
-        )
+        yield from _run(database, f"{table} WHERE {keys[0]} >= ?", (), keys[0], columns)
         return
-    for item in _run(database, "SELECT id FROM session WHERE id >= ?", (), "id", ["id"]):
+    for item in list(_run(database, "session WHERE id >= ?", (), "id", ["id"])):
         if not isinstance(item, Gap):
-            query = f"SELECT * FROM {table} WHERE {keys[0]} = ? AND {keys[1]} >= ?"  # noqa: S608 - names of ours
-            yield from _run(database, query, item, keys[1], columns)
+            rest = f"{table} WHERE {keys[0]} = ? AND {keys[1]} >= ?"
+            yield from _run(database, rest, item, keys[1], columns)
 
 
 def _run(
-    database: sqlite3.Connection, query: str, fixed: Row, key: str, columns: list[str]
+    database: sqlite3.Connection, rest: str, fixed: Row, key: str, columns: list[str]
 ) -> Iterator[Row | Gap]:
-    query, place, at = f"{query} ORDER BY {key}", columns.index(key), 0
+    rest, place, at = f"{rest} ORDER BY {key}", columns.index(key), 0
     while True:
         try:
-            for row in database.execute(query, (*fixed, at)):
+            for row in _rows(database, columns, rest, (*fixed, at)):
                 yield row
                 at = max(at, row[place] + 1)
             return
         except (sqlite3.DatabaseError, TypeError):
-            after = _next_readable(database, query, fixed, at)
+            after = _next_readable(database, f"SELECT * FROM {rest}", fixed, at)  # noqa: S608
             yield Gap((*fixed, at) if fixed else at, after)
             if after is None:
                 return
@@ -105,8 +120,9 @@ def _run(
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """Return a readable key above `at`, or None. The search doubles its steps, then bisects the
-    last step. So it may skip readable keys between two damaged places.
+    """Return the lowest readable key above `at`, or None. The search tries each of the next keys,
+    as many as a page may have, and then doubles its steps and bisects the last one. So readable
+    keys may be skipped only between two damaged inner pages of the table.
     """
 
     def reads(key: int) -> bool:
@@ -118,9 +134,11 @@ def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int
 
     step = 1
     while not reads(at + step):
-        step *= 2
+        step += 1 if step < _ROWS_OF_A_PAGE else step
         if at + step > _END:
             return None
+    if step <= _ROWS_OF_A_PAGE:
+        return at + step
     low, high = step // 2, step
     while high - low > 1:
         middle = (low + high) // 2

@@ -103,6 +103,21 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
 
 
+@pytest.mark.parametrize(
+    "pages", [*([60, 61 + near] for near in (1, 2, 3, 4, 7, 12, 80)), [*range(60, 400, 3)]]
+)
+def test_bad_pages_cost_only_the_rows_on_them(tmp_path: Path, pages: list[int]) -> None:
+    """However near they are to each other, the pages between them are saved."""
+    filled(tmp_path)
+    data = (tmp_path / FILE).read_bytes()
+    leaf, rows = 13, 0
+    for page in pages:
+        assert data[page * PAGE] == leaf
+        rows += int.from_bytes(data[page * PAGE + 3 : page * PAGE + 5])
+        damage(tmp_path, page)
+    assert salvage(tmp_path).rows["spool"] == 2990 - rows
+
+
 def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
     """Before the salvage, the client may already have received these messages."""
     filled(tmp_path)
