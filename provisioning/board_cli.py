@@ -1,6 +1,7 @@
 """`onceway board …`: the commands that show kinds of board and connected boards."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,9 +9,10 @@ import typer
 from rich.table import Table
 
 from gateway.errors import OncewayError
-from provisioning import ports
+from provisioning import exclusive, ports
 from provisioning.boards import catalogue
-from provisioning.options import Json
+from provisioning.lending import borrowed
+from provisioning.options import Json, RegistryFile, gateway_folder
 from provisioning.output import print_table
 from provisioning.probe import probe
 
@@ -71,18 +73,25 @@ def list_ports(as_json: Json = False) -> None:
 
 @app.command("probe")
 def probe_port(
-    port: Annotated[str, typer.Option(help="The serial port of the board.")], as_json: Json = False
+    port: Annotated[str, typer.Option(help="The serial port of the board.")],
+    registry: RegistryFile = None,
+    as_json: Json = False,
 ) -> None:
     """Find out which kind of board is at a port, from the rate and protocol of its boot loader and
     the signature of its chip. This resets the board and writes nothing. It takes up to half a
-    minute.
+    minute. A running gateway lends the port.
 
     Example: onceway board probe --port /dev/ttyUSB0
     """
-    ports.check(port)
     likely = {name for entry in ports.plugged() if entry.port == port for name in entry.boards}
     kinds = catalogue().values()
-    found = probe(port, [one for one in kinds if not likely or one.name in likely])
+    folder = gateway_folder(registry)
+    with borrowed(folder, port) if folder else nullcontext():
+        ports.look(port)
+        with exclusive.port(port):
+            ports.check(port)
+            ports.drop_dtr(port)
+            found = probe(port, [one for one in kinds if not likely or one.name in likely])
     if not found:
         raise OncewayError(
             "no boot loader answers",

@@ -28,7 +28,7 @@ def port(path: str) -> Iterator[None]:
         raise OncewayError(f"the port is gone ({error.strerror})", path) from error
     with _locked(
         f"port {device}",
-        OncewayError("the port is in use by another `onceway device` command", path, _HINT),
+        OncewayError("the port is in use by another `onceway` command", path, _HINT),
     ):
         yield
 

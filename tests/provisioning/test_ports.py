@@ -116,7 +116,7 @@ def test_a_port_is_for_one_command_at_a_time(port: str, tmp_path: Path) -> None:
     (tmp_path / "roof").symlink_to(port)
     with (
         exclusive.port(port),
-        pytest.raises(OncewayError, match="in use by another `onceway device` command"),
+        pytest.raises(OncewayError, match="in use by another `onceway` command"),
         exclusive.port(str(tmp_path / "roof")),
     ):
         pass

@@ -245,6 +245,15 @@ async def test_impossible_update_is_an_error_and_changes_nothing_and_a_look_borr
         assert code == 0, err
         assert json.loads(out)["name"] == "roof-1"
         await greets_again(running, 1)
+        command, env = _command(tmp_path, "read")
+        probe = [command[0], "board", "probe", "--port", str(uno.port), "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *probe, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        answer, error = await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode == 0, error.decode()
+        assert "uno" in json.loads(answer)
+        await greets_again(running, 2)
 
 
 def test_a_registry_without_boards_is_named(tmp_path: Path) -> None:
