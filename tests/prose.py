@@ -11,6 +11,7 @@ An exception needs a reason: `# prose: REASON` after the text, or `<!-- prose: R
 line of a guide.
 """
 
+import argparse
 import ast
 import re
 import subprocess
@@ -283,11 +284,18 @@ def subject_problem(message: str) -> str | None:
     return odd and f"{odd[0]!r} makes a reader stop: {subject!r}"
 
 
-def main(folders: list[str]) -> int:
-    if folders[:1] == ["--subject"]:
-        problem = subject_problem(Path(folders[1]).read_text())
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.prose", description="Count words that make readers stop."
+    )
+    parser.add_argument("folders", nargs="*", help="list each finding in these folders or files")
+    parser.add_argument("--subject", type=Path, help="check only the commit message in this file")
+    arguments = parser.parse_args()
+    if arguments.subject:
+        problem = subject_problem(arguments.subject.read_text())
         print(problem or "the subject is fine")
         return int(problem is not None)
+    folders = arguments.folders
     files = [*tracked(*(folders or PACKAGES)), *(ROOT_GUIDES if not folders else ())]
     found = [one for file in files for one in findings(file, (ROOT / file).read_text())]
     if folders:
@@ -309,4 +317,4 @@ def main(folders: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
