@@ -119,3 +119,8 @@ def no_gateway(folder: Path) -> NoGateway:
 def nothing_named(hint: str) -> UsageError:
     """Return the error for a command that needs a configuration file."""
     return UsageError("there is no configuration here", default_file(), hint)
+
+
+def restarted_by(key: str) -> str:
+    """Return the service, `gateway` or `uplink`, that reads this configuration key at its start."""
+    return "uplink" if key.startswith("uplink.") else "gateway"

@@ -25,6 +25,7 @@ from gateway.commands.options import (
     ask_running,
     config_file,
     nothing_named,
+    restarted_by,
     running_folder,
 )
 from gateway.config import Config, ConfigError, LimitsSection, advice, parse
@@ -199,7 +200,8 @@ def reload(
     else:
         typer.echo("reloaded")
         for key in found["restart"]:
-            typer.echo(f"{key} has changed: it takes effect after a restart of the gateway")
+            service = restarted_by(key)
+            typer.echo(f"{key} has changed: it takes effect after a restart of the {service}")
     if found["wrong"] is not None:
         raise typer.Exit(USAGE)
     if found["restart"]:

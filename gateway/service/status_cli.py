@@ -12,6 +12,7 @@ from gateway.commands.options import (
     DataOption,
     JsonOption,
     ask_running,
+    restarted_by,
     running_folder,
 )
 from gateway.system.amounts import amount, stranded, wait
@@ -47,10 +48,9 @@ def _lines(found: Row) -> list[str]:
     for problem in found["problems"]:
         lines += [f"! {problem['what']}", f"    {problem['todo']}"]
     if waits := found.get("restart"):
-        lines += [
-            f"! changed in the configuration, takes effect after a restart: {', '.join(waits)}"
-        ]
-        lines += ["    sudo systemctl restart onceway-gateway"]
+        what = f"! changed in the configuration, takes effect after a restart: {', '.join(waits)}"
+        services = sorted({f"onceway-{restarted_by(key)}" for key in waits})
+        lines += [what, f"    sudo systemctl restart {' '.join(services)}"]
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
     shown = "\n".join(problem["what"] for problem in found["problems"])

@@ -57,6 +57,20 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
             "takes effect after a restart: mirror\n    sudo systemctl restart onceway-gateway"
             in said
         )
+        uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
+        configuration(tmp_path, uplink)
+        assert await asyncio.to_thread(run, *reload) == (0, "reloaded\n")
+        configuration(tmp_path, uplink + "batch_count = 7\n[mirror]\n")
+        code, said = await asyncio.to_thread(run, *reload)
+        assert (code, said.splitlines()[1:]) == (
+            7,
+            [
+                "uplink.batch_count has changed: it takes effect after a restart of the uplink",
+                "mirror has changed: it takes effect after a restart of the gateway",
+            ],
+        )
+        _, said = await asyncio.to_thread(run, "status", "--config", str(file))
+        assert "    sudo systemctl restart onceway-gateway onceway-uplink\n" in said
         configuration(tmp_path, "[spool]\nmax_bytes = 0\n")
         code, said = await asyncio.to_thread(
             run, "gateway", "reload", "--data", str(tmp_path / "data")
