@@ -48,9 +48,10 @@ def _lines(found: Row) -> list[str]:
     for problem in found["problems"]:
         lines += [f"! {problem['what']}", f"    {problem['todo']}"]
     if waits := found.get("restart"):
-        what = f"! changed in the configuration, takes effect after a restart: {', '.join(waits)}"
+        keys = ", ".join(waits)
         services = sorted({f"onceway-{restarted_by(key)}" for key in waits})
-        lines += [what, f"    sudo systemctl restart {' '.join(services)}"]
+        lines.append(f"! changed in the configuration, takes effect after a restart: {keys}")
+        lines.append(f"    sudo systemctl restart {' '.join(services)}")
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
     shown = "\n".join(problem["what"] for problem in found["problems"])

@@ -75,14 +75,14 @@ def _rows(
     of `sqlite3` would drop the last row, because it reads the next row before it returns one. So a
     function in the query takes the rows.
     """
-    taken: list[Row] = []
-    database.create_function("take", -1, lambda *row: taken.append(row))
+    rows: list[Row] = []
+    database.create_function("take", -1, lambda *row: rows.append(row))
     try:
         for _ in database.execute(f"SELECT take({', '.join(columns)}) FROM {rest}", values):  # noqa: S608 - names of ours
-            yield from taken
-            taken.clear()
+            yield from rows
+            rows.clear()
     except sqlite3.DatabaseError:
-        yield from taken
+        yield from rows
         raise
 
 
