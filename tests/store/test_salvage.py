@@ -107,7 +107,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
     "pages", [*([60, 61 + near] for near in (1, 2, 3, 4, 7, 12, 80)), [*range(60, 400, 3)]]
 )
 def test_bad_pages_cost_only_the_rows_on_them(tmp_path: Path, pages: list[int]) -> None:
-    """However near they are to each other, the pages between them are saved."""
+    """Pages between bad pages are saved, even if the bad pages are near each other."""
     filled(tmp_path)
     data = (tmp_path / FILE).read_bytes()
     leaf, rows = 13, 0
