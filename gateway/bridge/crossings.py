@@ -91,7 +91,7 @@ class Crossings:
             self.sent[packet.topic] = state
 
     def acknowledged(self, identifier: int, *, accepted: bool) -> None:
-        """Note the other broker's answer to a message. accepted: False if it is refused for good."""
+        """Note the other broker's answer to a message. accepted: False if refused for good."""
         found = self._leaving.pop(identifier, None)
         if found is None:
             return
