@@ -40,7 +40,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""Queues may exceed their bounds by 1 / _GRACE while the store reads messages to drop."""
+"""While the store reads what to drop, bounds grow by 1 / _GRACE; a queue's by a page at least."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
 """After the longest queues were shortened, 1 / _SPARE of `limits.memory_bytes` is free."""
