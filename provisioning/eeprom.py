@@ -49,5 +49,5 @@ def write_eraser(path: Path, size: int) -> None:
 
 
 def seconds(size: int) -> float:
-    """Return the longest time, in seconds, that the program runs on an EEPROM of `size` bytes."""
+    """Return the longest time, in seconds, that the eraser needs for an EEPROM of `size` bytes."""
     return _BOOT_S + size * CELL_S * _MARGIN

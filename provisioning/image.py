@@ -76,7 +76,8 @@ class Image:
 
     def _check_signature(self, path: Path, board: Board) -> bool:
         """Whether the file contains the library's signature (firmware/JOURNAL.md). Raises
-        OncewayError if the firmware expects its identity page elsewhere.
+        OncewayError if the firmware reads its identity page at another address than this board has
+        it.
         """
         content = self._hex.tobinstr()
         at = content.find(_SIGNATURE)

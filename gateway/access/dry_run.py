@@ -77,7 +77,7 @@ def mistakes(
 
 
 def _may_report(acl: Acl, sections: list[AclSection], board: str) -> bool:
-    """Whether a board can publish to some topic below `sensors/NAME/`, as its firmware does."""
+    """Whether a board may publish to a topic below `sensors/NAME/`, which its firmware does."""
     filters = [f"sensors/{board}/adc0", "#", *(item for one in sections for item in one.write)]
     topics = (_topic(item.replace("%c", board), board) for item in filters)
     return any(

@@ -111,8 +111,8 @@ class DeviceList:
         return text if old or last.get("sha256") != _hash(text) else None
 
     async def _publish(self, text: str) -> bool:
-        """Publish a list. If the broker acknowledges it, note it as the newest list. Return whether
-        the broker has acknowledged it.
+        """Publish a list. Return whether the broker has acknowledged it. If so, note this list as
+        the newest one.
         """
         answered: asyncio.Future[Packet | None] = asyncio.get_running_loop().create_future()
 

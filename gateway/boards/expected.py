@@ -248,7 +248,7 @@ class Expected:
         self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """Time from which a board's silence counts, by board. It is the last time at which a
+        """Earliest time from which a board's silence counts, by board: the last time at which a
         command had the use of the board's port, or at which the board may have been at another
         gateway.
         """

@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 FILE = "history.json"
 POINTS = 1500
-"""Largest number of values kept for one name of one board; each takes 16 bytes."""
+"""Number of newest values that are kept for one name of one board; each takes 16 bytes."""
 MOST = 1000
 """Largest number of names of all boards together. With POINTS values each, they take 24 MB."""
 _SPARE = 100
-"""Number of values that a series may have beyond POINTS. When a series has POINTS + _SPARE values,
-its `_SPARE` oldest values are dropped at once.
+"""Values beyond POINTS are dropped together: the `_SPARE` oldest values of a series, as soon as
+there are `_SPARE` values too many.
 """
 
 Row = dict[str, Any]

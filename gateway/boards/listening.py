@@ -35,7 +35,8 @@ async def listen(
     engine: Engine, device: str, name: str
 ) -> AsyncIterator[asyncio.Queue[Publish | None]]:
     """Subscribe to `logs/NAME` of a board, and yield the queue of its messages. name: name of the
-    internal client that subscribes. Raises OncewayError if the access rules forbid it.
+    internal client that subscribes. Raises OncewayError if the subscription is not granted within
+    PATIENCE_S.
     """
     heard: asyncio.Queue[Publish | None] = asyncio.Queue()
 

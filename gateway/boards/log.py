@@ -21,8 +21,7 @@ from gateway.runtime.engine import Engine
 MOST_LINES = MOST
 """Largest number of lines that the gateway reads from one board's log."""
 LONGEST = 256
-"""Largest number of bytes of a line that are read. A line of a board has a time and 40
-characters.
+"""Largest number of bytes of a line that are read. A board sends a time and at most 40 characters.
 """
 WHOLE_S = 60
 """Longest time in seconds to read the whole log of a board on a serial line."""

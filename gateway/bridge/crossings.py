@@ -21,9 +21,9 @@ _MOST_REFUSED = 1000
 
 class Crossings:
     """The retained messages that cross on one connection. note: called with a topic, and the digest
-    of the message that both brokers have now. doubt: called with topics that are about to change,
-    and whether their messages go to the other broker; returns None, or an object to await before
-    the messages are forwarded.
+    of the message that both brokers have now. doubt: called with topics whose messages are about to
+    cross, and with True if they cross to the other broker; returns None, or an object to await
+    before the messages are forwarded.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Crossings:
         connection.
         """
         self.held_back = 0
-        """Number of packets that wait until the note that their topics are in doubt is on disk."""
+        """Number of packets whose topics must first be noted on disk as in doubt."""
 
     @property
     def open(self) -> int:
@@ -91,7 +91,7 @@ class Crossings:
             self.sent[packet.topic] = state
 
     def acknowledged(self, identifier: int, *, accepted: bool) -> None:
-        """Note the answer of the other broker to a message."""
+        """Note the other broker's answer to a message. accepted: False if refused for good."""
         found = self._leaving.pop(identifier, None)
         if found is None:
             return

@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size of the message in bytes, as counted against the bound."""
+        """Size of the message and its row, in bytes, as counted against `Bound.size`."""
         return len(self.topic.encode()) + len(self.payload) + len(self.properties) + ROW_BYTES
 
 

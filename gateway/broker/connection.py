@@ -463,8 +463,8 @@ class Connection:
 
     @property
     def lingers(self) -> bool:
-        """Whether the link must close in order, although the client may still be sending: only then
-        does the client get everything that was sent.
+        """Whether the link closes only after the client has everything that was sent. If it closed
+        at once while the client was sending, the client might lose the rest.
         """
         return self.pause is not None and bool(self.pause.farewell)
 

@@ -91,7 +91,7 @@ class Core(Ledger):
         """Bound on the total size of messages in the open changes, in bytes."""
 
     def is_board(self, client: str) -> bool:
-        """Whether a client without a user is a board: it is registered, or on a link of boards."""
+        """Whether a client without a user is a board: registered, or on a serial line or radio."""
         if self.registered(client):
             return True
         session = self.sessions.get(client)

@@ -112,7 +112,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """An order for the store: read a page of an ended session's queue, from message number `first`
-    on. Only rows from shared subscriptions are read.
+    on. Rows from shared subscriptions are read; of other rows, at most the message ids (`others`).
     """
 
     session: int
@@ -209,9 +209,9 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages.
-        The same commit removes the messages of these queue rows from the `flow` rows. So a start
-        can distinguish a finished delivery from a damaged `flow`.
+        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages
+        (few ids only with `all_of_them`). The same commit removes the messages of these queue rows
+        from the `flow` rows. So a start can distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()

@@ -279,7 +279,7 @@ def _distribute_one_by_one(
 
 
 def _overflow(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
-    """Deliver messages to the subscribers in turn, although no queue has room."""
+    """Deliver messages in turn although no queue has room. The rule of each full queue applies."""
     if not messages.number:
         return
     eligible = _eligible(core, messages.run)

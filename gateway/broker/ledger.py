@@ -24,7 +24,7 @@ Request = Literal["connect", "publish", "subscribe"]
 @dataclass(slots=True)
 class Statistics:
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """Number of received PUBLISH packets for QoS 0, 1 and 2. The same for `sent`."""
+    """PUBLISH packets received at QoS 0, 1 and 2; `sent`: the same for packets sent."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -43,9 +43,9 @@ class Statistics:
     too_large: int = 0
     """Messages that are larger than their receiver accepts."""
     overflowed: int = 0
-    """Messages that were dropped from full queues."""
+    """Messages that were dropped because queues were full: new ones, or older ones to make room."""
     vanished: int = 0
-    """Messages of queues whose rows were missing or damaged in the store."""
+    """Queued messages that were lost, because their rows in the store were missing or damaged."""
     quota_pauses: int = 0
     """Pauses in reading from a client because its user published more than the quota allows."""
     commits: int = 0

@@ -40,7 +40,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""While the store is read, queues may exceed their bounds by 1 / _GRACE of these."""
+"""While the store reads what to drop, bounds grow by 1 / _GRACE; a queue's by a page at least."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
 """After the longest queues were shortened, 1 / _SPARE of `limits.memory_bytes` is free."""
@@ -140,7 +140,7 @@ def _drop(core: Core, session: Session, qos: int, count: int) -> bool:
 
 
 def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
-    """Like `make_room`, for new messages that would exceed the queue's own bounds."""
+    """Do the same as `make_room` for new messages that would exceed the queue's own bounds."""
     send_flow = session.send_flow
     full = session.queueing.full
     if full == "refuse the publisher":

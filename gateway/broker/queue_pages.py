@@ -79,7 +79,7 @@ def run_of(
 
 
 def answer(core: Core, order: Order, rows: Any) -> None:
-    """Handle the rows that an order has read. Further effects are noted in `effects.py`."""
+    """Handle the rows that the store has read for an order."""
     if isinstance(order, Load):
         _loaded(core, order, rows)
     else:

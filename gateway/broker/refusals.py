@@ -27,7 +27,7 @@ def refused(
     text: str,
     count: int = 1,
 ) -> None:
-    """Count and log `count` requests that are answered with a failure, or not at all."""
+    """Count `count` refused requests, and log the refusal. Do nothing if `reason` is no failure."""
     if reason < ReasonCode.UNSPECIFIED_ERROR:
         return
     core.statistics.refuse(request, reason, count)

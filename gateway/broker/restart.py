@@ -129,8 +129,8 @@ def _restore_queue(
     flow: SendFlow, sent: int, flying: set[int], deliveries: list[Delivery], unsure: int
 ) -> None:
     """Restore a queue. deliveries: deliveries that were or may have been in flight, in order.
-    flying: identifiers in flight. unsure: how many messages from `sent` on may have been sent just
-    before the gateway died, because the session was connected then.
+    flying: identifiers in flight. sent: first unsent number. unsure: how many messages from `sent`
+    on may have been sent before the gateway died with the session connected.
     """
     flow.sent = flow.next = sent
     possibly_sent = sent + unsure

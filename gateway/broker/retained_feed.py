@@ -35,7 +35,7 @@ class Next(NamedTuple):
 
 
 class _Pass:
-    """One pass through the topics with a prefix, for all filters with that prefix."""
+    """One pass through the retained topics with a prefix, for all filters with this prefix."""
 
     __slots__ = ("filters", "last", "source", "tree")
 

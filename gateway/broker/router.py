@@ -193,7 +193,7 @@ class Router:
         self._copies = copies
         """Whether a session gets one copy for each of its matching filters."""
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
-        """Callbacks by first topic level. Each gets every run whose topic is below that level."""
+        """Callbacks by the first level of a topic. Each gets every run with this first level."""
         self.watch: Callable[[str, Session | None], None] = lambda topic_filter, session: None
         """Callback for each changed filter, with the session if its subscription is new."""
         self._root = _Node()
@@ -203,7 +203,7 @@ class Router:
         """Upper bound of the memory that the known topics take, in bytes."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
         self._temporary: RoutedTopic | None = None
-        """A topic that is not in `topics`, because its routes are needed only for a moment."""
+        """The topic matched last if it is not in `topics`. The next match forgets its routes."""
         self._routes = 0
         """Number of routes that topics have cached since the last call of `changed`."""
         self.count = 0

@@ -125,7 +125,7 @@ class SendFlow:
         self.overflowed = 0
         """Messages that were dropped at the queue's bound, since the start."""
         self.asked = False
-        """Whether a page of the tail is being read."""
+        """Whether a page of the tail was ordered from the store and has not arrived yet."""
         self._written_with = 0
         """Number of the commit that contains the last row of the queue."""
         self._free = 0

@@ -69,7 +69,7 @@ class Attached(Receiver, Holder, Protocol):
         """End the connection, if possible with a packet to the client that gives the reason."""
 
     def end(self, reason: str, will: bool) -> None:
-        """End the connection without a packet to the client."""
+        """End the connection without a packet to the client. will: whether to publish its will."""
 
 
 class Role:

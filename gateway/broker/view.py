@@ -77,7 +77,7 @@ def view(session: Session, now: float) -> SessionView:
 
 
 def details(session: Session, now: float) -> dict[str, Any]:
-    """Return a `SessionView` as a dictionary, with all subscriptions in full."""
+    """Return the fields of a `SessionView` as a dictionary, and each subscription in full."""
     return asdict(view(session, now)) | {
         "subscriptions": [
             asdict(subscription_view(item)) for item in session.subscriptions.values()

@@ -21,7 +21,7 @@ _REFUSED = [
 
 
 def flaw(text: str) -> str | None:
-    """Return the reason why a place is refused, or None."""
+    """Return the reason why this text is refused as a place, or None if it is accepted."""
     return next(
         (why for pattern, why in _REFUSED if re.fullmatch(pattern, text.strip(), re.IGNORECASE)),
         None,

@@ -25,7 +25,7 @@ _STARTS = 5
 _WITHIN_S = 3600.0
 _SOON_S = 60.0
 """A series of restarts counts as ended after this many seconds without a start. If the series
-lasted longer than that, it counts as ended after a time without a start that is as long as the
+lasted longer than this, it counts as ended after a time without a start that is as long as the
 series.
 """
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"

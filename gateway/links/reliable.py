@@ -221,8 +221,8 @@ class ReliableLink(ABC):
         return session.acknowledge_at if deadline is None else min(session.acknowledge_at, deadline)
 
     def _settle(self, now: float) -> list[Event]:
-        """Send DATA and ACK frames that are due, end a session that is closed, and return the
-        events.
+        """Send DATA and ACK frames that are due. End a closing session that has nothing left to
+        send. Return the events.
         """
         self._put_data(now)
         session = self.session

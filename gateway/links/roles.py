@@ -130,8 +130,8 @@ class GatewayLink(ReliableLink):
         return content
 
     def _begin(self, answer: Answer) -> None:
-        """Begin an offered session. Call this when its first frame arrives, or if there is no key
-        to prove.
+        """Begin an offered session, and end the previous one. Call this when the first frame in the
+        session arrives, or at once if there is no key to prove.
         """
         if answer.check is None:
             return

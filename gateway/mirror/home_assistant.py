@@ -102,7 +102,7 @@ class HomeAssistant:
         self._writer = writer
         self._throttle = LogThrottle(time.monotonic)  # any client may request updates
         self._announced: dict[str, bytes] = {}
-        """The last message sent, by topic."""
+        """The last payload that was published on each topic."""
         self._shapes: dict[str, object] = {}
         """For each board, what its last message was made from (`shape`), to notice changes."""
         self._removed: dict[str, None] = {}

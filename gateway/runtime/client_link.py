@@ -25,9 +25,9 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.output import MANY, Output
 
 _FEW = 4_096
-"""If a client's output is full, the gateway does not parse what this client sends. It still reads
-up to this number of bytes, for two reasons: a PINGREQ may be among them, and each stop of reading
-takes a system call.
+"""If a client's output is full, or its input is postponed to a later turn, the gateway does not
+parse its packets. The gateway still reads until more than this number of bytes waits to be parsed.
+It has two reasons: a PINGREQ may be among them, and each stop of reading takes a system call.
 """
 _LOOK_S = 1.0
 """Seconds between two reads from a client whose user exceeds the quota. The gateway reads in spite
@@ -342,8 +342,8 @@ class ClientLink:
         )
 
     def _wait_for_pause(self) -> None:
-        """Set a timer for the end of the client's pause, unless one runs, or nothing waits for
-        it.
+        """Set a timer for the end of the client's pause, if none is set and something waits for
+        this end.
         """
         connection = self.connection
         pause = connection.pause

@@ -287,7 +287,9 @@ class Engine:
             self.gathering = self._loop.call_later(GATHER_S, self.do, self._end_gathering)
 
     def hear(self) -> None:
-        """Note input from one of the clients that this turn waits for."""
+        """Note that a client has sent something while the turn waits for `awaited` clients
+        (`gather`).
+        """
         self.awaited -= 1
         if not self.awaited:
             self._end_gathering()

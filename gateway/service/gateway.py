@@ -69,7 +69,7 @@ class BrokenState(OncewayError):
     """Error: the state in memory may be inconsistent after an internal error."""
 
     exit_code = 70
-    """EX_SOFTWARE of sysexits.h."""
+    """Exit code of the gateway after an internal error (EX_SOFTWARE of sysexits.h)."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -53,8 +53,8 @@ _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
 LineRow = tuple[int, str, int, str]
-"""A line, which is the series of spool rows of another gateway. Columns: number, member, id of the
-last row received, facts about the line from its member (JSON).
+"""A row of the table `line`: number, member, id of the last row received, and facts about the line
+that its member has told (JSON). A line is a series of spool rows of another gateway.
 """
 
 

@@ -190,8 +190,8 @@ def _count_start(database: sqlite3.Connection) -> int:
 
 
 def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
-    """Log each finding, end the sessions that lack a row, and delete damaged rows and incomplete
-    moved sessions.
+    """Log the findings. End the sessions that lack a row. Delete damaged rows, and moved sessions
+    of which a part is missing.
     """
     for item in found[:_MOST_LINES]:
         log.error("the store is not whole: %s%s", item, _CONSEQUENCE[item.kind])

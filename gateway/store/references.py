@@ -449,8 +449,8 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
     """Return the first and last id of each gap in the ids of the spool's rows, from `after` to the
-    newest row. Gaps that are recorded as lost or discarded are left out. after: an id, or None for
-    the last row that is in a batch.
+    newest row. Gaps in `GONE` are left out, and so is a gap that ends at the id in `spool.last`:
+    its ids were skipped. after: an id, or None for the last row that is in a batch.
     """
     (cut, last), known = (
         database.execute(

@@ -85,7 +85,7 @@ OURS = (
     "(SELECT count(*) = 2 AND min(value) = max(value) FROM meta"
     " WHERE key IN ('boot', 'spool.boot'))"
 )
-"""SQL condition: true if the version that started last writes checks."""
+"""SQL condition: true if the last start was a start of a version that writes checks."""
 FITS = (
     f"(NOT {OURS} OR message_fits(message.id, CAST(message.topic AS BLOB), message.retain,"
     " message.count, message.properties, message.expires, message.body))"

@@ -131,9 +131,8 @@ CREATE TABLE IF NOT EXISTS aside (
     qos INTEGER NOT NULL, retain INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
     payload BLOB NOT NULL, reason TEXT NOT NULL) STRICT;
 """
-"""Table of messages that can never reach the other broker of a bridge. The table has no schema
-version of its own: a version that does not know the table leaves it alone, so a rollback to 0.2.0
-keeps the rows.
+"""Table of messages that a bridge has set aside. The table has no schema version of its own: a
+version that does not know the table leaves it alone, so a rollback to 0.2.0 keeps the rows.
 """
 
 _ORIGIN = """

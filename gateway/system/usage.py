@@ -44,8 +44,8 @@ def origin(address: str) -> str:
 
 
 def within(used: int, limit: int) -> bool:
-    """Whether one origin may use the amount `used`. limit: the bound of all origins together. A
-    part of this bound, the reserve, is only for other origins.
+    """Whether one origin may use the amount `used` of a resource. limit: the bound of all origins
+    together. A part of it, 1 / _RESERVE, stays reserved for the others.
     """
     return used <= limit - limit // _RESERVE
 

@@ -20,9 +20,9 @@ _from_file: dict[str, str] = {}
 
 
 def take(config: Path | None) -> None:
-    """Put the credentials in the file FILE into the environment. If systemd hands over credentials,
-    FILE is in their folder, otherwise beside the configuration `config`. A variable that was not
-    set by this function stays as it is. Raises OncewayError for an invalid line.
+    """Put the credentials in the file `uplink.env` into the environment. The file is in the folder
+    of systemd's credentials if there is one, otherwise beside the configuration `config`. A
+    variable that another source has set keeps its value. Raises OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:

@@ -20,7 +20,9 @@ class Pace:
         self._free_at = 0.0
 
     def open(self, now: datetime | None = None) -> bool:
-        """Whether the upload window is open. A window that ends before it begins spans midnight."""
+        """Whether batches may be sent now: always, unless windows are configured. A window that
+        ends before it begins spans midnight.
+        """
         at = (now or datetime.now().astimezone()).time()
         return not self._windows or any(
             begin <= at < end if begin < end else at >= begin or at < end

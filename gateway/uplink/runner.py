@@ -59,8 +59,8 @@ class Backoff:
 
 
 def _words(error: Exception) -> str:
-    """Return the text of an error. The text says so if the cause is at this gateway, such as a full
-    disk.
+    """Return the text of an error. If its cause is at this gateway, such as a full disk, the text
+    begins with this fact.
     """
     found = cause(error)
     return str(error) if found is UNKNOWN else f"on this gateway, {found.reason} ({error})"

@@ -163,8 +163,9 @@ def doubts_of(folder: Path, device: str) -> list[Doubt]:
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
-    """Yield the places at this gateway that contain the publication with this sequence of a device.
-    There may be one for each incarnation. landing: URL of the landing place, for landed batches.
+    """Yield the places of the publications of a device with this sequence: the spool, a batch that
+    has not landed, or a landed batch that this gateway remembers. Each incarnation of the device
+    may have such a publication. landing: URL of the landing place.
     """
     origin = spool.origin()
     for incarnation, spool_id in spool.find(device, sequence):

@@ -83,7 +83,7 @@ class Subscriber:
         self._shown: set[str] = set()
         """Names of the boards that this browser shows, if its user does not see everything."""
         self._latest: News | None = None
-        """The last event with an overview."""
+        """The newest event that has an overview."""
         self._overview: Row | None = None
         """The overview that was sent last."""
 

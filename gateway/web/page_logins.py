@@ -98,7 +98,7 @@ class PageLogins:
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
         """Log a user in. Return the token of the login, or an HTTP status and a text for the user.
-        address: the browser's host.
+        address: IP address of the browser.
         """
         loop = asyncio.get_running_loop()
         passwords = self._passwords()

@@ -42,12 +42,14 @@ class Seen(Protocol):
     """
 
     def begin(self) -> None:
-        """Note that the subscription is active. Called again after each pause."""
+        """Note that the subscription is active. Called again after the pause after `more`."""
 
     def message(self, message: Publish) -> None: ...
 
     def more(self) -> None:
-        """Note that more messages arrive than are shown."""
+        """Note that more messages arrive than are shown, so messages are left out for up to a
+        second.
+        """
 
     def end(self, why: str) -> None:
         """Note that the view has ended. why: a sentence."""

@@ -16,9 +16,9 @@ def own_batch_count(readings: int) -> int:
 def merged(
     config: Mapping[str, Mapping[str, Any]], readings: int, data: str, landing: str, listens: bool
 ) -> Sections:
-    """Return the sections of gateway.toml. Batches are small, so that a run can break many of them.
-    Waits in an outage are short. data: folder of the gateway. landing: URL of the landing zone.
-    listens: whether programs connect over TCP.
+    """Return the sections of gateway.toml: the rig's own, overridden by `config`. Batches are
+    small, so that a run can break many of them. data: folder of the gateway. landing: URL of the
+    landing zone. listens: whether programs connect over TCP.
     """
     sections: Sections = {
         "gateway": {"name": "site", "data": data, "trust_clock": True},

@@ -337,7 +337,7 @@ class SimulatedBoard:
 
     async def stick(self, address: int, bits: int, value: int) -> None:
         """Wear out bits of an EEPROM cell: from its next write on, these bits read as the bits of
-        `value`, until `stop`.
+        `value`, until `stop` ends the simulator.
         """
         await self.command(f"stick {address} {bits} {value}")
 

@@ -93,7 +93,7 @@ def main(
 
 
 class InFlight:
-    """The message in flight, according to paho's log."""
+    """Watches paho's log. Reports `again`: PUBLISH after PUBREC, and `resent`: PUBLISH with DUP."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False

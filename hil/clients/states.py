@@ -62,7 +62,7 @@ def main(
 
 
 def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[tuple[str, bytes]]:
-    """Return topic and payload of each change; an empty payload is a deletion."""
+    """Return `changes` topics with a payload: new ones, and an empty one for each of `kept`."""
     made = [
         (f"{STATES}/{end}/{rng.randrange(len(kept))}", b"%d" % number)
         for number in range(1, changes - len(kept) + 1)

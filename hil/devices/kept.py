@@ -95,7 +95,7 @@ class Killed:
         self._rng = rng
         self._announced = 0
         self._stored = 0
-        """Number of the newest message that the journal must have: `publish` has returned."""
+        """Number of the newest message that the journal must have: its `publish` has returned."""
         self._sent: set[int] = set()
         self._accepted: set[int] = set()
 

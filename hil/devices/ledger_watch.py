@@ -68,8 +68,8 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """Pace since the board's last start, None before its first sample at the present interval:
-        index of this start; board time of that sample; number of later samples.
+        """Beginning of the present pace: index of the board's last start, board time of its first
+        sample after that at the present interval, number of later samples. None before that sample.
         """
         self._obeyed_at = self._read_to = -1
         """Board time of the last obeyed command, and board time up to which the log was read."""
@@ -240,7 +240,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that no gap between samples exceeds 15/8 of the interval. Also check the pace."""
+        """Check that no gap between samples is longer than 15/8 of the interval. Check the pace."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

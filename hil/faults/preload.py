@@ -63,8 +63,8 @@ class Machine:
         }
 
     def __getitem__(self, name: str) -> int:
-        """Return the value of a switch or a counter. Counters (refused, halved, slowed, shifted,
-        held, asked) say how often the program has met a fault.
+        """Return the value of a switch or a counter. Counters: refused, halved, slowed, shifted,
+        held: how often the program met a fault. asked: number of its calls of adjtimex.
         """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 

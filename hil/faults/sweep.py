@@ -236,7 +236,7 @@ class GatewayKillAtEachStep(Kind):
             child.resume()  # this step belongs to another exchange
 
     async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
-        """Wait until an exchange begins, and count from its first step, not from earlier steps."""
+        """Wait until an exchange begins, so that steps are counted from its first one."""
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         made, points = _journalled(system), fault.detail["steps"]
         while True:

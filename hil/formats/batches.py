@@ -28,9 +28,9 @@ def relabelled(
     reworded: bool = False,
     plain: bool = False,
 ) -> tuple[bytes, bytes]:
-    """Return data and manifest of a copy of a batch, as other bytes under this epoch and number.
-    key: PEM, of an Ed25519 key. reworded: whether to change each payload; all other cells stay.
-    plain: whether to leave pages uncompressed.
+    """Return data and manifest of a copy of a batch. The copy consists of other bytes, and has this
+    epoch and number. key: PEM, of an Ed25519 key. reworded: whether to change each payload; all
+    other cells stay. plain: whether to leave pages uncompressed.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": str(number).encode()}

@@ -10,7 +10,7 @@ from hil.formats.due import Due
 from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Property, Publish
 
 DIRECTIONS = ("up", "down")
-"""From the board, and to the board."""
+"""`up`: from the board. `down`: to the board."""
 BACK = {"up": "down", "down": "up"}
 
 Say = Callable[[str, dict[str, Any]], object]

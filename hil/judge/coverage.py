@@ -99,7 +99,7 @@ value than planned, because it had to wait for another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
-    """Return the reasons why a history cannot show what its plan promised."""
+    """Return the reasons why a history does not show all that was planned."""
     aims: dict[str, tuple[str, Mapping[str, Any]]] = {}
     hits: dict[str, Mapping[str, Any]] = {}
     held_names: list[str] = []
@@ -134,7 +134,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
 
 
 def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
-    """Return the number of hits of each window, by kind of fault."""
+    """Return how many faults struck in each window, by kind of fault."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for event in events:
         if event.event == "happened" and (window := event.data.get("window")):

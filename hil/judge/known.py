@@ -1,6 +1,6 @@
-"""Checks that the judge knows all kinds of events in a history; it would ignore others. In: a
-history. Out: for each kind of event that is in no table of hil/HISTORY.md, a reason for the verdict
-*unknown*.
+"""Checks that a history has only kinds of events that the judge knows, because the judge ignores
+all others. In: a history. Out: for each kind of event that is in no table of hil/HISTORY.md, a
+reason for the verdict *unknown*.
 """
 
 from collections.abc import Iterator, Sequence

@@ -72,7 +72,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
 def _waited(
     fault: str, counter: str, at: int, struck: dict[str, _FaultTime], counts: "_Counts"
 ) -> list[int]:
-    """Return the count at the end of each fault that this fault had to wait for."""
+    """Return the count at the end of each fault that delayed this fault beyond its place `at`."""
     mine = struck[fault]
     return [
         counts.at(counter, other.until)

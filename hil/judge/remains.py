@@ -25,7 +25,7 @@ ACCOUNTED = {
 FEW = {"meta": 40, "spool_check": 2}
 """Tables that do not grow with a run, each with its largest number of rows."""
 GROWING = ("batch", "session", "subscription", "mark")
-"""Tables without a limit, because they grow with batches and publishers."""
+"""Tables without a limit: their rows increase with the batches, or with the clients and boards."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
@@ -47,7 +47,7 @@ BRIDGE = "onceway-bridge:there"
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Largest growth of a program's open files, or of its threads, in addition to one per peer."""
+"""A program's open files, or its threads, may grow by this number, plus one for each peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. In benches, the growth is below 0.2 MB."""

@@ -80,7 +80,7 @@ class Seen:
     """Age in seconds of a batch's oldest row at which the batch is cut, even if it is not full."""
     nameless: Nameless = field(default_factory=Nameless)
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads sent by a client or a real board. A board may repeat a publication differently."""
+    """Payloads that a client or real board sent; a board may repeat a publication with another."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)

@@ -379,8 +379,8 @@ class _Model:
         return message.acknowledged < self.sent_until.get(key, 0)
 
     def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
-        """Return the key of a received message. Without a sequence, it is the key of the first
-        message of the topic with this payload that has not arrived yet.
+        """Return the key of a received message. Without a sequence, find it by topic and payload:
+        the first such message that has not arrived yet, or else the first one.
         """
         if sequence is not None:
             return topic, CLIENTS, int(sequence)

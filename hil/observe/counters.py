@@ -1,6 +1,6 @@
-"""Counts at each hop, and waiting for them: a fault's place is a count (readings, commits,
-batches), never a time. In: counts from the observers. Out: wake-ups of tasks that wait for a count,
-and the counts for the display.
+"""Counts at each hop, for tasks that wait for a count. A fault's place is a count (readings,
+commits, batches), never a time. In: counts from the observers. Out: wake-ups of tasks that wait for
+a count, and the counts for the display.
 """
 
 import asyncio

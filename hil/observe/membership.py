@@ -29,7 +29,7 @@ def members_in_contact(data: Path) -> set[str]:
 
 
 def suspect_answers(data: Path) -> int:
-    """Return how often the gateway answered a client whose session was suspect."""
+    """Return the number of answers to clients with a suspect session since the gateway's start."""
     own = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in own)
 

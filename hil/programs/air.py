@@ -96,7 +96,7 @@ class AirOfRun:
             self._beside.append(await self._program("foreign", "hil.air.foreign", options))
 
     def _note_sent(self, age: float) -> None:
-        """Write the gateway's airtime record: `sent_before` seconds were sent `age` seconds ago."""
+        """Write an airtime record: `sent_before` seconds were sent, `age` seconds ago."""
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         sent = [[age, self._air.sent_before]]
         record = {"at": time.monotonic(), "bands": {"P": {"reserved": 0, "sent": sent}}}

@@ -16,7 +16,7 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """Start of a site. names: all gateways; the first one has the certificate authority."""
+    """Sets up and starts a site. names: all gateways; the first one has the authority."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})

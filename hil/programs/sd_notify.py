@@ -1,5 +1,5 @@
-"""Readiness of a service, as systemd sees it (man 3 sd_notify). In: the name of a service. Out: an
-environment to start it in, and its READY=1.
+"""Readiness of a service, as systemd sees it (man 3 sd_notify). In: the name of a service. Out: the
+environment in which to start the service, and a wait for its READY=1.
 """
 
 import asyncio

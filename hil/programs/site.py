@@ -64,7 +64,7 @@ class Member:
 
     @property
     def running(self) -> Mapping[str, Child]:
-        """Return the programs by their kind: `gateway`, `uplink`, and the ingest."""
+        """Return the programs of the run: those of this member by kind, all others by name."""
         kinds = {program_of(kind, self.name): kind for kind in OF_GATEWAY}
         return {kinds.get(name, name): child for name, child in self._site.running.items()}
 
@@ -191,7 +191,7 @@ class Site:
             child.check()
 
     async def stop(self) -> list[EndedError]:
-        """Ask all programs to end. Return an error for each gateway or uplink that ended badly."""
+        """Ask all programs to end. Return an error for each gateway or uplink that failed."""
         codes = {name: await child.stop() for name, child in self.running.items()}
         return [
             EndedError(name, code, self.running[name].log, "failed when it was asked to end")
@@ -208,7 +208,7 @@ class Site:
 
 
 def program_of(kind: str, gateway: str) -> str:
-    """Return the name of a program in the history and in the logs."""
+    """Return the name of a program in the history and logs. kind: such as `uplink`."""
     return f"{kind}-{gateway}" if gateway and kind not in OF_CENTRE else kind
 
 

@@ -136,7 +136,7 @@ class Replay:
         the recording. begin, seconds: start and length of this part. of: length of the recording.
         These three are in the recording's seconds. frames: frames of the run. lost: those that did
         not arrive. run_s: seconds of the run. up_s: seconds without those from a lost frame to the
-        next frame that arrived. shortened: number of outages cut to `longest_outage`.
+        next frame that arrived. shortened: number of outages cut to `longest_outage` (`Replay`).
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)

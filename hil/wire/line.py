@@ -85,7 +85,7 @@ class Line:
         return self._landed(now), events
 
     def _carry(self, most: int, now: float, events: list[dict[str, Any]]) -> int:
-        """Let bytes cross: at most `most`, and up to the end of a publication. Return how many."""
+        """Let up to `most` bytes cross, none after the end of a publication. Return how many."""
         sent = self.counts["sent"]
         size = min(most, self._ends[0][0] - sent) if self._ends else most
         data = bytes(self._waiting[:size])

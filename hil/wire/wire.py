@@ -170,7 +170,7 @@ class Wire:
             self.take(json.loads(line), now)
 
     def take(self, order: dict[str, Any], now: float = 0.0) -> None:
-        """Carry out an order now, or when the board has sent the order's `publication`."""
+        """Carry out an order: now, or once the board has sent as many publications as it says."""
         if "publication" in order:
             self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
             emit({"event": "armed", "fault": order["fault"]})
@@ -224,7 +224,7 @@ class Wire:
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
 
     def _forge(self, order: dict[str, Any], now: float) -> None:
-        """Send forged HELLOs of the board, between the board's own bytes, and watch the result."""
+        """Send forged HELLOs to the gateway, between the bytes of the board. Watch the effect."""
         first, hello = self._tap.first_hello, self._tap.hello
         forged = forge(first, hello) if first and hello else []
         if self._port and self._connected:

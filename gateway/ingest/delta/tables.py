@@ -323,8 +323,8 @@ def another_table(name: str) -> OncewayError:
 def absolute(name: str) -> str:
     """Return an absolute path for a relative one, because Spark and Delta would resolve it from
     different folders. Catalog names and URLs stay as they are. Raises OncewayError for a single
-    word if the catalog in this folder has a table of this name: versions up to 0.2.0 would have
-    used that table.
+    word if the catalog in the current folder has a table of this name: versions up to 0.2.0 would
+    have used that table.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")

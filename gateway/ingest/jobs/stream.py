@@ -81,8 +81,8 @@ The recorded reason of the last stop is then deleted.
 TRY_AGAIN_S = 600.0
 """Seconds between two attempts to read the unreadable batches in quarantine again."""
 COPIED_S = 10.0
-"""Lower bound of that time, in seconds: `--settle` may make the time shorter than TRY_AGAIN_S, but
-not shorter than this bound.
+"""Lower bound of the time between two attempts, in seconds, if `--settle` makes it shorter than
+TRY_AGAIN_S.
 """
 LOOK_S = 1
 """Seconds between two checks for a stop request, and between two checks of Spark's progress."""
@@ -221,7 +221,9 @@ def _trusted(options: argparse.Namespace, sink: Sink) -> str:
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read again those batches in quarantine that were unreadable or only half copied."""
+    """Read batches in quarantine again: those that were unreadable and, with `--settle`, those that
+    were only half copied.
+    """
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
     landing = Landing(options.landing)
     try:
@@ -280,8 +282,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say_held(file: Path) -> int:
-    """Log which feeds are held at the end of one pass. The source has logged the reasons. Return
-    the exit code: 0 if no feed is held. file: JSON list of the held feeds; it may be missing.
+    """Log which feeds are held after all available batches were read (`--available-now`). The
+    source has logged the reasons. Return the exit code: 0 if no feed is held. file: JSON list of
+    the held feeds; it may be missing.
     """
     feeds = json.loads(file.read_text()) if file.exists() else []
     if not feeds:

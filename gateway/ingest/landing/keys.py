@@ -5,10 +5,10 @@ the landing place, because write access there must not give trust.
 
   {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
 
-unsigned: whether gateways without a key in this file are accepted; by default, only if the table is
-older than signatures. until: number of the last batch of a feed that is accepted without a
-signature, because the gateway did not sign yet. keys: public keys in Base64; a gateway with a key
-must sign.
+unsigned: whether unsigned batches are accepted from gateways without a key in this file; null: only
+for a table that was created by a version of Onceway without signatures. until: number of the last
+batch of a feed that is accepted without a signature, because the gateway did not sign yet. keys:
+public keys in Base64; a gateway with a key must sign.
 """
 
 import json
@@ -35,7 +35,8 @@ _UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
 class Keys:
     """The contents of a file of trusted keys. keys: public keys in Base64, by gateway. until:
     number of the last batch that is accepted without a signature, by feed. unsigned: whether
-    gateways without a key are accepted; None: only if the table is older than signatures.
+    unsigned batches are accepted from gateways without a key; None: only for a table that was
+    created by a version of Onceway without signatures.
     """
 
     keys: dict[str, list[str]] = field(default_factory=dict)

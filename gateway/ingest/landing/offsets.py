@@ -329,7 +329,7 @@ class Feeds:
         return True
 
     def forget(self, end: Offset) -> None:
-        """Drop the manifests of the batches up to `end`, which are kept in memory."""
+        """Drop the manifests of the batches up to `end` from memory."""
         self._manifests = {
             (feed, number): found
             for (feed, number), found in self._manifests.items()

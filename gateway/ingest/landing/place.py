@@ -582,8 +582,8 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 def error_text(error: OSError) -> str:
-    """Return the text of an error in one line. If access was denied, ask whether this account may
-    read the file.
+    """Return the text of an error in one line. For denied access, the text ends with a question:
+    may this account read the file?
     """
     text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""

@@ -39,8 +39,8 @@ def forget(files: Folder) -> None:
 
 
 def why(files: Readable) -> str | None:
-    """Return the note as a sentence, with the time and the reason of the end; None if there is no
-    note.
+    """Return a sentence with the time and the reason of the ingest's end, from its note; None if
+    there is no note.
     """
     text = files.read(FILE)
     if text is None:

@@ -250,7 +250,7 @@ def _header(
 
 
 def ranges_of(header: dict[str, Any]) -> Ranges:
-    """Return the ranges of a chunk, from its header."""
+    """Return the ranges of sequences in a chunk. header: the first value of its column `header`."""
     return Ranges.of(pa.ipc.read_record_batch(header["ranges"], RANGES))
 
 

@@ -159,7 +159,7 @@ class MicroBatch:
         return self._read("publications", list(self._files["publications"]))
 
     def left_out(self, drop: list[ChunkRange]) -> DataFrame:
-        """Return the publications in the ranges `drop`, which the commit leaves out."""
+        """Return the publications in the ranges `drop`. The commit leaves them out."""
         return self._split("publications", sorted({chunk for chunk, *_ in drop}), drop, "left_semi")
 
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:

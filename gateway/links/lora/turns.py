@@ -40,7 +40,7 @@ WINDOW = 1.0
 OFFERS = 4
 COPIES = 8
 """Largest number of answers to one TURN, repetitions included. For one HELLO, this many WELCOMEs
-are sent without delay; further ones at most once a minute.
+are sent without delay; further ones follow at most once a minute.
 """
 
 STALE = 8
@@ -280,7 +280,7 @@ class TurnLink:
         self._outgoing.append(Outgoing(frame, heard + WINDOW))
 
     def _on_frame(self, header: Header, frame: bytes, now: float) -> str:
-        """Handle a frame and return its outcome."""
+        """Handle a frame. Return its outcome: the word under which it is counted."""
         if header.network != self._network:
             return "foreign"
         if header.type not in (TURN, GREETING):
@@ -401,8 +401,9 @@ class TurnLink:
         return None, None
 
     def _on_copy(self, session: Session, now: float) -> str:
-        """Handle a repeated TURN. Answer it at most COPIES times again, because the board may not
-        have received the answer. A third party may repeat it more often. Return the outcome.
+        """Handle a repeated TURN. Answer it again, up to COPIES answers in all, because the board
+        may not have received the answer. A third party may repeat the TURN more often. Return the
+        outcome.
         """
         if session.copies == COPIES:
             return "replayed"

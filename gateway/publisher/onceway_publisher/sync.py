@@ -33,7 +33,9 @@ def _like(
 
 
 class SyncPublisher:
-    """A publisher, as a context manager. Options, methods and errors are those of `Publisher`."""
+    """A publisher for programs without asyncio: a context manager. Options, methods and errors are
+    those of `Publisher`.
+    """
 
     @_like(Publisher.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:

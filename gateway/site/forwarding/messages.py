@@ -81,7 +81,7 @@ Message = Hello | Packets | Taken | WantedFilters
 
 
 class _Tag(IntEnum):
-    """The first byte of a frame."""
+    """The kind of a frame. It is the first byte of the frame."""
 
     HELLO = FIRST
     PACKETS = FIRST + 1

@@ -192,7 +192,7 @@ class Link(asyncio.Protocol):
         self.differs: list[str] = []
         """Differences between the two members that do not prevent a link, in words."""
         self.clock_s = 0.0
-        """Seconds by which the peer's clock is ahead."""
+        """Seconds by which the peer's clock was ahead of this gateway's clock at the greeting."""
         self.set_off = 0.0
         """UTC of this gateway minus the loop's clock at the greeting, in seconds."""
         self.lag_s: float | None = None
@@ -457,6 +457,6 @@ class Link(asyncio.Protocol):
 
 def silence_s(link: Link, now: float) -> float:
     """Return the seconds since the last bytes from the peer. Until the peer has echoed a
-    keep-alive, one round trip is subtracted: the first bytes of the peer cannot arrive earlier.
+    keep-alive, subtract one round trip, because the first bytes of the peer need that time.
     """
     return now - link.heard - (link.round_trip_s if link.lag_s is None else 0.0)

@@ -96,8 +96,8 @@ def share_number(topic_filter: str) -> int:
 
 
 def address(stage: Stage, share: str) -> bytes:
-    """Return the address of a publication as encoded properties. share: filter of the shared
-    subscription, or "".
+    """Return the address of one session, as encoded Subscription Identifiers of a publication.
+    share: filter of the shared subscription that the publication is from, or "".
     """
     high, low = divmod(stage.moving_id, 1 << HALF)
     numbers = [high + 1, low + 1, stage.moves]

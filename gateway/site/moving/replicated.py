@@ -14,9 +14,10 @@ from gateway.broker.store_rows import SpoolRow
 
 
 class Replicated:
-    """Keeps track of the commits that are replicated. committed: called with the spool rows of each
-    commit once the commit is on this disk. last_row: id of the last spool row at the start, 0 if
-    there is none. At the start it is unknown whether that row is replicated or has landed.
+    """Tracks which commits are safe: each of their spool rows is replicated or has landed.
+    committed: called with the spool rows of each commit once the commit is on this disk. last_row:
+    id of the last spool row at the start, 0 if there is none. At the start it is unknown whether
+    that row is replicated or has landed.
     """
 
     def __init__(self, committed: Callable[[Sequence[SpoolRow]], None], last_row: int) -> None:

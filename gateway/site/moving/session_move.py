@@ -23,8 +23,8 @@ from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 NEW = ""
-"""Marker in `SessionMove.filters`: all other items are filters of new subscriptions
-(`new_subscriptions.py`).
+"""Marker in `SessionMove.filters`. If it is an item, the session was here before, and all other
+items are filters of its new subscriptions (`new_subscriptions.py`).
 """
 
 

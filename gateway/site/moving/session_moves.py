@@ -1,9 +1,9 @@
 """Sessions at this gateway with an unfinished move, and forwarders of departed sessions
 (`session_move.py`).
 
-In: sessions, as they arrive and leave. Out: the session that a stage stands for, and the
-destination of messages that match its subscriptions: a session, or the queue for another gateway.
-Without a site there are no moves, and this code takes no time.
+In: sessions, as they arrive and leave. Out: the session that a stage names (`addresses.Stage`), and
+the destination of messages that match its subscriptions: a session, or the queue for another
+gateway. Without a site there are no moves, and this code takes no time.
 """
 
 from __future__ import annotations

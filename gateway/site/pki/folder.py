@@ -29,7 +29,7 @@ RETURNED = "returned"
 joined. A store that names no members is then not the store that the gateway had before in the site.
 """
 KEPT = (AUTHORITY, MEMBER, REMOVED)
-"""Names of the files that a backup contains."""
+"""Names of the files of this folder that a backup contains."""
 _LOCK = "lock"
 
 

@@ -48,7 +48,7 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     """Whether the receiver must keep copies of the sender's rows, and report which copies it has.
     """
     first: Annotated[int, Field(ge=0, lt=MOST_ID)]
-    """Id of the lowest row that has not landed."""
+    """Id of the lowest row that has not landed; if all have landed, the id of the next row."""
     name: Annotated[str, Field(min_length=1, max_length=300)]
     """The gateway's name in the keys of rows without identity."""
     epochs: Annotated[

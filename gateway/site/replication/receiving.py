@@ -248,7 +248,8 @@ class Keeping:
 
     def due(self, now: float) -> Line | None:
         """Return a line whose rows this gateway has to land now, or None. A line is due if its
-        member has begun another line, or has been silent for `silent_s`.
+        member has begun another line. It is also due if the member has not reported its spool
+        within `silent_s` after its link began or ended.
         """
         for line in self._lines.values():
             if line.parts and (self._is_over(line) or self._is_silent(line.member, now)):

@@ -78,7 +78,8 @@ class Contact:
         self.expected = now + START_S
         """Time up to which the member is expected. Used only while the member has no link."""
         self.fresh = float("-inf")
-        """Time up to which the member may be busy. Used only while the member has a link."""
+        """Time up to which the member may be busy, because it has joined lately. Used only while
+        the member has a link."""
         self.granting = False
         """Whether beats to the member echo its clock, and so give it a lease. Set once the member
         has been sent all Over messages for which its lease has to wait (`ending.py`).

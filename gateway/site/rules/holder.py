@@ -115,10 +115,10 @@ class Holder(Protocol):
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         """Set epoch and `older` of the client's record in one commit. From then on, the record no
-        longer counts as one from a copy of the store. A session that is here stays. A session that
-        has moved away returns. If there is no session and a client waits, the broker creates a
-        session next. If that fails, the record stays without a session. A suspect record stays
-        suspect until the client has connected.
+        longer counts as taken from a copy of the store (`Held.copied`). A session that is here
+        stays. A session that has moved away returns. If there is no session and a client waits, the
+        broker creates a session next. If that fails, the record stays without a session. A suspect
+        record stays suspect until the client has connected.
         """
 
     def end(self, client: str, below: int, done: Done) -> None:

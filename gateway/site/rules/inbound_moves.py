@@ -75,8 +75,8 @@ class InboundMoves:
         """Bytes of complete sessions that are not on disk yet."""
 
     def claim(self, client: str, source: str, epoch: int) -> None:
-        """Request a client's session from `source`, whose reply CLAIM said that it has the session,
-        with this epoch.
+        """Request a client's session from the member `source`. Its reply, a CLAIM, has said that it
+        has the session, with this epoch.
         """
         self._claims[client] = _Claim(source, epoch)
         if not self._count[source]:

@@ -43,7 +43,7 @@ _NOBODY = "onceway-inside"
 
 
 class Member:
-    """One member of a site. members: names of the other members."""
+    """This gateway as a member of its site. members: names of the other members."""
 
     def __init__(
         self,

@@ -28,8 +28,8 @@ MAX_EPOCH = 1 << 62
 """
 MEMBERS = 16
 _ROOM = 64
-"""Bytes that each entry of a frame is assumed to need besides its client and its data. In each
-frame, as many bytes stay free.
+"""Assumed size of an entry of a frame, in bytes, without its client and data. The same number of
+bytes stays free in each frame.
 """
 
 
@@ -69,7 +69,8 @@ class Kind(IntEnum):
     BUSY = 2
     """The sender is deciding about this client: ask again."""
     RELEASED = 3
-    """The sender knew the identifier. Its release is on disk."""
+    """The sender had the packet identifier of the query as received. The identifier is now
+    released, and the release is on disk."""
 
 
 class Reply(NamedTuple):

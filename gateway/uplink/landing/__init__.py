@@ -1,8 +1,8 @@
 """Landing places of batches: one interface, and one module per kind of place (folder, SFTP, S3, any
 other file system of fsspec).
 
-In: names below the landing URL and bytes. Out: complete files under these names, or an error; never
-half a file under a final name.
+In: bytes, and names below the landing URL. Out: complete files under these names, or an error;
+never half a file under a final name.
 """
 
 from gateway.uplink.landing.base import (
