@@ -37,9 +37,10 @@ class Command:
 
 
 class Strike:
-    """A command that is being carried out. behind: the fault whose end it had to wait for. struck:
-    number of bytes harmed so far. offset: number of bytes on the line before the first harmed byte.
-    publication: number of the last publication before the count of `after` bytes began.
+    """A command that is being carried out. behind: the fault whose end the command had to wait for,
+    or None. struck: number of bytes harmed so far. offset: number of bytes on the line before the
+    first harmed byte. publication: number of the last publication before the count of `after` bytes
+    began.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:

@@ -80,8 +80,8 @@ class SessionMove(Role):
         self.stage = stage
         """Stage of the session; for a forwarder, the stage while the session was here."""
         self.closed = closed or set()
-        """Gateways whose cut has not arrived: their messages are for the session at its old
-        gateway.
+        """Gateways whose cut has not arrived. Until then, their messages that match `filters` are
+        for the session at its old gateway.
         """
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
