@@ -440,8 +440,9 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find faults that together make a run fail: without any one fault, the run does not fail. The
-    runs get folders next to the failed one. Print these faults and the folder of their run.
+    """Find a smallest set of faults with which a run fails: if any fault of the set is left out,
+    the run does not fail. The runs get folders next to the failed one. Print these faults and the
+    folder of their run.
     """
     tried = 0
     last = failed.root

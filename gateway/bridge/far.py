@@ -235,8 +235,7 @@ class FarConnection(asyncio.Protocol):
         self._pings.clear()
 
     def offers(self, topic_filter: str) -> bool:
-        """Whether the other broker allows this filter: some brokers allow no wildcards in filters.
-        """
+        """Whether the other broker allows this filter: some allow no wildcards in filters."""
         return self._wildcards or not any(sign in topic_filter for sign in "+#")
 
     # -- packets

@@ -51,12 +51,10 @@ class Forwarder:
         are asked.
         """
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that the session no longer takes part in here, by number
-        (`share_number`).
-        """
+        """Shared subscriptions that the forwarder has left, by number (`share_number`)."""
         self.awaited: set[str] | None = None
-        """Gateways that have not answered yet since the session left all shared subscriptions here.
-        None: the session has not left them.
+        """Gateways that have not answered since the forwarder left its shared subscriptions; empty
+        if it has none. None: the forwarder has not left them.
         """
 
     @property

@@ -45,8 +45,8 @@ many seconds after the start of the search. After that time, the search fails in
 """
 
 FRESH_S = 0.9
-"""Used when a client sends another CONNECT during its lookup: a reply to a query that is older than
-this, in seconds, is dropped, and the member is queried again. Until then the reply is reliable: the
+"""Age, in seconds, up to which a query's reply is still used if the client sends another CONNECT
+during its lookup. After that, the member is queried again. Until then the reply is reliable: the
 member that gave it waits ANSWER_S, which is longer, before it decides about the client without this
 member's answer.
 """

@@ -34,8 +34,7 @@ class Trust:
         self._contacts = contacts
         self._holder = holder
         self._marks: dict[str, _Mark] = {}
-        """By client: the members that have asked about the client after the last decision about it.
-        """
+        """Members that have asked about each client after the last decision about it."""
         self._full = _FEW
         """Number of entries in `_marks` at which outdated ones are deleted."""
 

@@ -63,7 +63,7 @@ def own_key(session: Session) -> str:
 
 
 class SessionHolder:
-    """This gateway's records of sessions: where they are, and their moves (a `Holder`). begin: must
+    """The records of this gateway about sessions: their places and moves (a `Holder`). begin: must
     be called before the broker is changed. parts: returns the parts of a moved session, by key.
     members: the other members; former members are forgotten. returned: whether a gateway with this
     name was in the site before. If `returned` is set and this store has never run in a site, the
