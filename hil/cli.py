@@ -440,9 +440,8 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find a smallest set of faults with which a run fails: if any fault of the set is left out,
-    the run does not fail. The runs get folders next to the failed one. Print these faults and the
-    folder of their run.
+    """Find a part of the faults with which a run fails, and in which every fault is needed. The
+    runs get folders next to the failed one. Print these faults and the folder of their run.
     """
     tried = 0
     last = failed.root

@@ -37,10 +37,9 @@ class Command:
 
 
 class Strike:
-    """A command that is being carried out. behind: the fault whose end the command waited for.
-    struck: number of bytes harmed so far. offset: number of bytes on the line before the first
-    harmed byte. publication: number of the last publication before the count of `after` bytes
-    began.
+    """A command that is being carried out. behind: fault whose end the command waited for. struck:
+    number of bytes harmed so far. offset: number of bytes on the line before the first harmed one.
+    publication: number of the last publication before the count of `after` bytes began.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:
