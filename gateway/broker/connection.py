@@ -173,7 +173,7 @@ class Connection:
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """Sequence of the device's last publication here; at first, the next one, as announced."""
+        """Sequence of the last publication on this connection; at first, the announced next one."""
 
         # bytes out
         self.out: list[Piece] = []

@@ -49,8 +49,8 @@ ROUNDED = 2
 """Factor by which the error that a board states for its time may exceed the real error, because the
 stated error is rounded."""
 SOME = 20
-"""Smallest number of timestamps that `always_off` judges. No clock or late WELCOME delays all of so
-many."""
+"""Smallest number of timestamps that `always_off` judges. In a set of this size, at least one is
+expected without a delay from a clock or a late WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """All times of a board may be too early, or too late, by this much: both clocks drop the fraction
 of a second. Late WELCOMEs do not count here, because not every WELCOME is late."""

@@ -45,10 +45,10 @@ many seconds after the start of the search. After that time, the search fails in
 """
 
 FRESH_S = 0.9
-"""Age, in seconds, up to which a query's reply is still used if the client sends another CONNECT
-during its lookup. After that, the member is queried again. Until then the reply is reliable: the
-member that gave it waits ANSWER_S, which is longer, before it decides about the client without this
-member's answer.
+"""Greatest age of a query, in seconds, at which its reply still counts when the client sends
+another CONNECT. If the query is older, the member is queried again. Until then the reply is
+reliable: the member that gave it waits ANSWER_S, which is longer, before it decides about the
+client without this member's answer.
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the
