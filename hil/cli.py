@@ -440,7 +440,7 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find faults that together make a run fail: without any one fault, the run does not fail. The
+    """Find a part of the faults with which a run fails, and in which every fault is needed. The
     runs get folders next to the failed one. Print these faults and the folder of their run.
     """
     tried = 0

@@ -67,8 +67,8 @@ class Passwords:
         }
 
     def agrees(self, earlier: "Passwords", name: str) -> bool:
-        """Whether a user's entry in the file is the same as in `earlier`. A user without an entry
-        in either object counts as the same.
+        """Whether a user's entry in the file of users is the same as in `earlier`, or neither has
+        an entry of this user.
         """
         return self._users.hashes.get(name) == earlier._users.hashes.get(name)
 

@@ -243,7 +243,9 @@ class Logins:
         self._next(line)
 
     def _judge(self, order: Ask, refusal: Refusal | None, alike: _Alike | None) -> Refusal | None:
-        """Note a success or a failure. Return the reason why the client is refused, or None."""
+        """Count the attempt as a success or a failure of its user and address. Return the reason
+        why the client is refused, or None.
+        """
         address, user = _pair(order)
         if refusal is None:
             self._users.succeed((address, user))

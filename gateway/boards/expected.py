@@ -31,8 +31,8 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Shortest silence of a board, and shortest absence of its port, that can be a problem, in seconds.
-Replugging or flashing a board takes as long. If a person has set the interval, a shorter silence
+"""Shortest silence of a board, and shortest absence of its port, that can be a problem, in seconds:
+replugging or flashing a board takes that long. If a person has set the interval, a shorter silence
 can be a problem, too.
 """
 UNKNOWN_S = 60.0
@@ -111,8 +111,8 @@ class Memory:
     one.
     """
     silent: float = 0.0
-    """Seconds since the last reading in which the gateway ran, in earlier runs, and heard nothing
-    from the board.
+    """Seconds of silence before this run: how long earlier runs of the gateway, after the board's
+    last reading, heard nothing from the board.
     """
     paused: float | None = None
     """End of a pause, in the seconds of `clock`. During the pause, the board is not a problem."""

@@ -23,8 +23,8 @@ ASK_S = 60.0
 """Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
 """Seconds between two queries while each board has a session at a gateway. If a gateway does not
-answer, the last replies of all gateways are used for this time. After that, the new replies of the
-other gateways are used.
+answer, the last complete reply stays in use for this time. Then the new replies of the other
+gateways are used.
 """
 
 Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]

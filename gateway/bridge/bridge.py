@@ -328,7 +328,9 @@ class Bridge:
         return self._suspects.tries_suspects
 
     def _lost(self) -> int:
-        """Return how many messages were lost or refused in either direction since the start."""
+        """Return how many messages were lost, refused or set aside since the start, in both
+        directions.
+        """
         session = self._queue.session
         full = 0 if session is None else session.send_flow.overflowed
         return full + self._counts.dropped + self._counts.not_taken + self.aside.set_aside

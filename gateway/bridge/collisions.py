@@ -27,8 +27,9 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""If a topic comes into doubt soon after the last read of topics, the next wait is twice as long.
-Otherwise it is FIRST_S. Soon: within three times the last wait, plus QUIET_S seconds.
+"""Topics come into doubt soon if the last read of topics ended at most three times the last wait
+plus QUIET_S seconds ago. Then the next wait is twice as long as the last one. Otherwise it is
+FIRST_S.
 """
 FREE_BYTES = 5_000
 BYTES_PER_S = 10

@@ -35,7 +35,8 @@ _AT_ONCE = 500
 class Difference:
     """The outcome of a comparison. retained_there: number of retained messages of the other broker.
     steps: by topic, the step that makes both brokers equal. equal: by topic, the digest of the
-    message that both brokers have. stuck: number of topics that differ and cannot be forwarded.
+    message that both brokers have. stuck: number of topics without a step, because their message
+    cannot be forwarded, or cannot be read at the other broker.
     """
 
     retained_there: int

@@ -113,7 +113,7 @@ class Convergence:
         self._differ: int | None = None
         """Number of topics that still differ after the last comparison; None if unknown."""
         self._stuck = 0
-        """Number of topics that differ and cannot be forwarded."""
+        """Number of topics that the last comparison could not make equal (`Difference.stuck`)."""
         self.retained_here = self.retained_there = 0
         """Number of retained messages of each broker after the last comparison."""
         self.error = ""

@@ -49,7 +49,7 @@ class Counts:
         their PUBREL. They may have arrived.
         """
         self._loops: set[str] = set()
-        """Bridges that have returned messages. Each was logged once."""
+        """Bridges that have sent messages back in a loop. Each is logged once."""
         self._crossed = Counter[int]()
         """Number of times that each message has crossed since `_since`."""
         self._since = 0.0

@@ -44,9 +44,10 @@ class Crossings:
         self._leaving: dict[int, tuple[str, Digest]] = {}
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.sent: dict[str, Digest] = {}
-        """Digests of messages at QoS 0 that the other broker may have accepted, by topic."""
+        """Digests of retained messages at QoS 0 that the other broker may have accepted, by topic.
+        """
         self.received: dict[str, Digest] = {}
-        """Digests of messages at QoS 0 that our broker may have accepted, by topic."""
+        """Digests of retained messages at QoS 0 that our broker may have accepted, by topic."""
         self.arrived: set[str] = set()
         """Topics of the retained messages that arrived from the other broker since `begin_reading`.
         """

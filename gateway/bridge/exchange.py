@@ -204,7 +204,9 @@ class Exchange:
             far.write(b"".join(self._acknowledgement(far, answer)))
 
     def _is_held(self, answer: Ack) -> bool:
-        """Handle our broker's answer to a message. Return True if the message waits now."""
+        """Handle our broker's answer to a message of the other broker. Return True if our broker
+        has refused the message for now: the message then waits, and is offered again.
+        """
         refused = self.refused_for_now.answered(answer)
         if refused is not None:
             why = f"this gateway refuses the message: {words(answer.reason)}"

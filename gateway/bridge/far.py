@@ -235,7 +235,7 @@ class FarConnection(asyncio.Protocol):
         self._pings.clear()
 
     def offers(self, topic_filter: str) -> bool:
-        """Whether the other broker offers a subscription with this filter."""
+        """Whether the other broker allows this filter: some allow no wildcards in filters."""
         return self._wildcards or not any(sign in topic_filter for sign in "+#")
 
     # -- packets

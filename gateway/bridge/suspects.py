@@ -65,7 +65,7 @@ class Suspects:
 
     @property
     def tries_suspects(self) -> bool:
-        """Whether suspects have to be sent alone."""
+        """Whether there are suspects. If so, each of them has to be sent alone."""
         return bool(self._closes)
 
     def sent(self, key: Hashable, size: int, now: float) -> None:

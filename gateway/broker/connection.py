@@ -56,7 +56,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait for a commit on two disks, or behind earlier acknowledgements."""
+    """Acknowledgements that wait until a commit is on two disks, or for earlier ones that do."""
 
     commit: int
     packets: bytes
@@ -173,7 +173,7 @@ class Connection:
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """A device's last sequence on this connection; at first, the one that it announced."""
+        """Sequence of the last publication on this connection; at first, the announced next one."""
 
         # bytes out
         self.out: list[Piece] = []

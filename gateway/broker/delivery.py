@@ -171,7 +171,7 @@ class NeededRows:
         return len(self.finished) + len(self.dead)
 
     def refer(self, run: PublishRun) -> None:
-        """Count one more queue row of a run. With its first one, the run gets its message id."""
+        """Count a queue row that refers to a run. The first one gives the run its message id."""
         if run.message:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
@@ -230,7 +230,7 @@ class Receiver(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of bytes that wait in the connection, for the link or for a commit."""
+        """Number of bytes in the connection that wait for the link or for a commit."""
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 

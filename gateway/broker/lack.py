@@ -42,8 +42,8 @@ _BOUNDS = {
     Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL
     Bound.RETAINED: ("there is no room for retained messages", False),  # until a client clears one
 }
-"""Text of each bound, and whether there will be room again. The comments name the event that makes
-room, or the remedy. README.md has the table for users.
+"""Text of each bound, and whether its refusals are temporary. The comments name the event that
+makes room. README.md has the table for users.
 """
 
 

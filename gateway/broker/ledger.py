@@ -1,5 +1,4 @@
-"""Totals that all queues share: bytes in all queues, open changes, orders for the store,
-statistics.
+"""State that all queues share: number of queued bytes, open changes, statistics.
 
 In: the messages that queues take, send and finish. Out: the open changes, and orders for the store.
 """

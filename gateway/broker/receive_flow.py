@@ -60,7 +60,7 @@ class ReceiveFlow:
         self.mark: Mark | None = None
         """Anti-replay window of the present or last board; None if it has not proved its key."""
         self._earlier = 0
-        """Number of identifiers whose PUBLISH has not arrived on the present connection."""
+        """Number of identifiers in `received` whose PUBLISH has not arrived on this connection."""
         self._bits: bytearray | None = None
         """The identifiers in `received` as bits, None if they are few. As a list, many identifiers
         would take kilobytes in the store for each message."""
@@ -140,8 +140,8 @@ class ReceiveFlow:
             self.release(tuple(old))
 
     def repeat(self, identifier: int) -> None:
-        """Note that the PUBLISH of a kept identifier has arrived again. An identifier that only the
-        window knows is ignored.
+        """Note that the PUBLISH of an identifier in `received` has arrived again. Ignore an
+        identifier that only the window has.
         """
         if identifier in self.received:
             self._earlier -= not self.received[identifier]

@@ -24,7 +24,7 @@ PART = 512
 so the known size of the spool may be too large by one part."""
 
 _NOTED = 64
-"""The count of an origin's bytes may be too low by 1 / _NOTED of the limit."""
+"""The stored bytes of an origin may be too low by at most 1 / _NOTED of the spool's limit."""
 
 Identity = tuple[str, int, int]
 

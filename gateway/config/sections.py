@@ -402,8 +402,9 @@ class PageSection(Section):
 
 class MirrorSection(Section):
     """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
-    `readings/DEVICE/NAME`. These never go to the uplink, and are kept in memory only. Only the
-    gateway may publish to these topics. Without this section, the gateway publishes none of them.
+    `readings/DEVICE/NAME`. These never go to the uplink, and are kept in memory only: after a
+    restart, the gateway publishes the values that it had saved last. Only the gateway may publish
+    to these topics. Without this section, the gateway publishes none of them.
     """
 
     topic: TopicPrefix = "readings"

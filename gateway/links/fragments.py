@@ -91,7 +91,7 @@ class Counted(Between):
         self._unfinished = self._chunk = 0
 
     def message(self, size: int) -> None:
-        """Note a complete message of `size` bytes."""
+        """Note that a WebSocket message of `size` bytes is complete."""
         if not self.has_spoken:
             self._shared.spoken(self)
         # the rest arrived in the same piece

@@ -127,8 +127,8 @@ class Notices:
         self._kept = self._state()
 
     def recall(self, waiting: Iterable[Message]) -> None:
-        """Note that the problems of these messages, which still wait to be sent, were reported. The
-        file does not list the problems if the gateway died before `keep`.
+        """Take over the problems of messages that still wait to be sent: as reported, or as ended.
+        The file lacks these problems if the gateway died before `keep`.
         """
         for message in waiting:
             for text in message.problems:

@@ -52,8 +52,8 @@ class Clock:
         newest time of an earlier run. None if no earlier run is known.
         """
         self._ahead: int | None = None
-        """Time of this boot of the machine, in µs since 1970, as last believed. None before the
-        first time that was believed.
+        """Time of the machine's boot, in µs since 1970, computed from the newest time that was
+        believed. None before any time was believed.
         """
         self.doubt: str | None = None
         """Reason why the system clock is not believed, as a sentence; None while it is believed."""

@@ -187,9 +187,9 @@ class Copies:
                 self._check(rows, [(number, last)])
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
-        """Return rows of a line (`LineRow`) from id `first` on. Changed rows are left out and set
-        aside. The page has at most `count` rows, and at most `most` bytes of payloads, but at least
-        one row if any remains. number: number of the line.
+        """Return rows of a line (`LineRow`) from id `first` on. Rows that do not match their check
+        are left out and set aside. The page has at most `count` rows, and at most `most` bytes of
+        payloads, but at least one row if any remains. number: number of the line.
         """
         rows: list[tuple[Any, ...]] = []
         begin, end = (number << _BITS) + first, (number + 1) << _BITS
@@ -237,12 +237,12 @@ def _sum(row: Sequence[Any]) -> int:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Convert rows of a line (`LineRow`) to rows for this gateway's spool, with the same keys with
-    which the rows' own gateway would land them. The ids are still those of the line. line: the
-    facts that the line's member has sent.
+    """Convert rows of a line (`LineRow`) to rows for this gateway's spool. They keep the ids of the
+    line. A row without a device gets the key with which the member itself would land it. line:
+    facts about the line, from its member.
 
-    A row without a time gets one if the start time of its boot is known. Otherwise the row gets
-    boot 0, which no gateway has, so that no gateway gives the row a time later.
+    A row without a time of receipt gets one if the line's facts have the start time of the row's
+    boot. Otherwise the row gets boot 0. No gateway has this boot, so the row never gets a time.
     """
     found = []
     for number, device, incarnation, sequence, *rest, boot, monotonic, received in rows:

@@ -17,8 +17,8 @@ _KEYS = 1024
 
 
 class LogThrottle:
-    """A limit for log lines. A key is allowed again if no line of this key was requested for
-    QUIET_S, and the rate of all lines has room. now: a clock in seconds, of any origin.
+    """A limit for log lines. A line is allowed if no line with its key was requested in the last
+    QUIET_S seconds, and the rate of all lines has room. now: a clock in seconds, of any origin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -17,8 +17,9 @@ END = BEGIN + 10 * 365 * DAY
 MOST_AWAY = 400 * DAY
 """Longest plausible time for which a gateway was off, in µs; beyond it, the clock is doubted."""
 STEP = DAY
-"""In µs: how far a time may be before the newest believed time, or after the clock chip's time, and
-how far the clock may jump while the gateway runs. Beyond it, the clock is doubted.
+"""Tolerance for the clock, in µs. The clock is doubted if it is behind the newest believed time, or
+ahead of the clock chip's time, by more than STEP. It is also doubted if it jumps by more than STEP
+while the gateway runs.
 """
 
 _RTC = Path("/sys/class/rtc/rtc0/since_epoch")

@@ -148,7 +148,9 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """Times until which the user has used the rates of messages and of bytes in advance."""
+        """Times until which the rate of messages, and the rate of bytes, are used up by what the
+        user has already published.
+        """
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
         """Return, in words, the quota that one more session or connection would exceed, or None.

@@ -7,11 +7,12 @@ A new epoch is needed if another generation of this store (restored from a backu
 used the numbers. It is also needed if a cut batch is damaged here and cannot be rebuilt, or if the
 landing place was moved.
 
-After a restore, rows in the spool may have landed in the other generation already. Device rows may
-land again, since their key is the same. Rows of clients without identity have the epoch and the
-spool id as key, so they are compared with the landed batches one by one. The two generations share
-their rows up to the backup, and spool ids only grow, so the common rows are the first ones. A
-backup may be restored more than once, so the batches of all epochs of this gateway are compared.
+After a restore, the other generation may already have landed rows that are in the spool. A device
+row can land again without harm, because its key stays the same. Rows of clients without identity
+have the epoch and the spool id as key, so they are compared with the landed batches one by one. The
+two generations share their rows up to the backup, and spool ids only grow, so the common rows are
+the first ones. A backup may be restored more than once, so the batches of all epochs of this
+gateway are compared.
 """
 
 import logging

@@ -31,9 +31,9 @@ class Newest:
         self._complained = False
 
     def tell(self, landing: Landing, more_comes: bool = False) -> None:
-        """Write a marker for the newest landed batch, unless there is one. more_comes: whether the
-        next batch is about to land. If so, write nothing within TELL_EVERY_S seconds after the last
-        marker.
+        """Write a marker for the newest landed batch, if this was not yet tried for it. more_comes:
+        whether the next batch is about to land. If so, write nothing within TELL_EVERY_S seconds
+        after the last marker.
         """
         if more_comes and time.monotonic() - self._published_at < TELL_EVERY_S:
             return

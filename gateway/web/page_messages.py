@@ -71,7 +71,7 @@ class Watch:
         self._second = 0.0
         """Time at which the present second began, on the event loop's clock."""
         self._shown = 0
-        """Number of messages in the present second."""
+        """Number of messages that arrived in the present second, whether they are shown or not."""
         self._rests = False
         self._client = Client(engine, "page", user, self._take)
 

@@ -137,7 +137,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Print a report if it has a new fact. A `sent` is printed only if repeated, as `again`."""
+        """Print a report of a new fact. A `sent` is printed as `again`, and only if repeated."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

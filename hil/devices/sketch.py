@@ -16,7 +16,7 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""Longest wait, in seconds, until no exchange is open. Then the run's last power cut follows."""
+"""Longest wait for a moment without an open exchange, in seconds. Then the power is cut anyway."""
 
 
 class _Watch(LedgerWatch):

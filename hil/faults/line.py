@@ -31,7 +31,7 @@ class LineWeather(Kind):
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
-        """Return the wire's names of this weather's harms. `inject` waits until all were done."""
+        """Return the kinds of harm (names of `hil.wire`); `inject` waits for one of each kind."""
 
     @abstractmethod
     def options(self) -> list[str]:

@@ -27,8 +27,8 @@ MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
 
 class MachineFault(Kind):
-    """A fault of the machine that begins at its place in the plan and lasts some seconds. It counts
-    as happened only if a call of the program met it (hil/faults/preload.py).
+    """A fault of the machine. It begins at its place in the plan, and ends after `seconds`, but not
+    before a call of the program has met it (hil/faults/preload.py) or MET_WITHIN has passed.
     """
 
     part: ClassVar[str] = "gateway"
@@ -37,7 +37,7 @@ class MachineFault(Kind):
     met: ClassVar[str]
     """Name of a counter in the machine: how often the program has met the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """Duration in seconds. The fault begins at its place in the plan."""
+    """Shortest duration in seconds. The fault begins at its place in the plan."""
 
     def value(self, fault: Fault) -> int:
         """Return the value to which `switch` is set during the fault."""

@@ -222,7 +222,7 @@ class SensorUnderTest(Protocol):
 
 
 class RoamerUnderTest(Protocol):
-    """A board with a radio."""
+    """A radio board that can be moved from one gateway to another."""
 
     async def met(self) -> None:
         """Wait until a gateway has a session of the board."""

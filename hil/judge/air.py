@@ -1,9 +1,9 @@
 """Judges the simulated radio channel of a run.
 
 In: a history. Out: a sentence for each transmission that broke the radio law, and for each board
-that began a new session because of a foreign radio. If the bench plans lost frames, foreign frames,
-a long session or used-up airtime, and the run did not have this, `doubts` returns the reasons for
-*unknown*. The ether measures each radio's airtime itself (hil/air/law.py).
+that began a new session because of a foreign radio. A bench may plan lost frames, foreign frames, a
+long session and used-up airtime: `doubts` returns a reason for *unknown* for each that the run
+lacks. The ether measures each radio's airtime itself (hil/air/law.py).
 """
 
 from collections import Counter

@@ -33,12 +33,12 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Yield the places (origin and position) of the copies among equal rows. The first row is the
     original. Every row at another gateway is a copy. A later row at the original's gateway is a
-    copy only if it entered the spool after another gateway had the row. If a restored store lands a
-    row again, the earlier answer counts. rows: in order of time; True: seen in a spool.
+    copy only if it entered the spool after another gateway had the row. A landed row counts as the
+    last row with its gateway and position did. rows: in order of time; True: seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}
-    """Whether a row is a copy, by gateway and position. Store generations do not matter."""
+    """Whether the row with this gateway and position is a copy, in any store generation."""
     away = False
     for spooled, row in rows:
         gateway = _gateway(row)

@@ -1,8 +1,8 @@
 """Checks the lists of devices that gateways publish for the centre (gateway/ingest/README.md).
 
-In: the lists' rows at each hop, and the boards that the rig has put into the registry. Out:
-mistakes in words: a list that names a board that is not in the registry, that was lost or altered
-on its way, or that is in the table twice.
+In: the lists' rows at each hop, and the boards that the rig has put into the registry. Out: a
+sentence for each list that names an unregistered board, is lost or altered on its way, or is in the
+table twice.
 """
 
 import json

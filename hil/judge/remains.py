@@ -28,7 +28,7 @@ GROWING = ("batch", "session", "subscription", "mark")
 """Tables without a limit: their rows increase with the batches, or with the clients and boards."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
-"""Largest number of files in a gateway's folder, of any kind."""
+"""Largest number of files in a gateway's folder, of all kinds together."""
 MOST_ALIKE = 2
 """Largest number of files of one kind at the centre. GROWING_FILES have other limits."""
 CENTRE_CUT = "power cut of the centre"
@@ -57,7 +57,7 @@ PUBLICATION_S per publication."""
 PUBLICATION_S = 0.008
 """Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
-"""Fewest samples from which a process's growth is judged. For its CPU use, half as many do."""
+"""Fewest samples from which a process's growth is judged. Its CPU use needs half as many."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

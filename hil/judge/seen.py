@@ -436,10 +436,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Return whether a publication landed twice from one place of a store. Return True also if
-        too many rows of the publication landed, and the rig saw at least one of these rows in no
-        spool. A publication may be in a spool twice, because the ingest takes it once. Copies made
-        by a fault do not count: no store of the run has their epoch.
+        """Return whether one row of a publication landed twice. Return True also if more rows of it
+        landed than `_may_land` allows, and the rig saw one of them in no spool. Two rows in a spool
+        are allowed, because the ingest takes one of them. Copies made by a fault do not count: no
+        store of the run has their epoch.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]

@@ -65,7 +65,7 @@ class Silences:
             times.sort()
 
     def excuse(self, client: str, t: int) -> bool:
-        """Return whether a silence explains that this client's open exchanges were lost at `t`."""
+        """Return whether a gateway's silence explains the loss of a client's exchanges at `t`."""
         last = self._last(client, t)
         greetings = self._greetings.get(client, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]

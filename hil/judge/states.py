@@ -28,8 +28,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def doubts(events: Sequence[Event]) -> Iterator[str]:
-    """Yield a sentence for each end at which fewer changes were made than planned, or whose
-    messages were not read at the end.
+    """Yield a sentence for each end of the bridge that got fewer changes than planned, or whose
+    retained messages were not read.
     """
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     table = run["bench"].get("bridge") if run else None

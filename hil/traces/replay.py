@@ -127,7 +127,7 @@ class Replay:
         self._now = now
 
     def arrives(self, now: float) -> bool:
-        """Return whether a frame that begins now arrives. Ask once per frame."""
+        """Return whether a frame that begins at `now` arrives. Call this once for each frame."""
         self.pass_to(now)
         return self._note(self._next(now))
 

@@ -37,8 +37,8 @@ class Command:
 
 
 class Strike:
-    """A command that is being carried out. behind: the fault whose end it had to wait for. struck:
-    number of bytes harmed so far. offset: number of bytes on the line before the first harmed byte.
+    """A command that is being carried out. behind: fault whose end the command waited for. struck:
+    number of bytes harmed so far. offset: number of bytes on the line before the first harmed one.
     publication: number of the last publication before the count of `after` bytes began.
     """
 

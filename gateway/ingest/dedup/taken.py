@@ -17,8 +17,7 @@ from gateway.ingest.delta.commits import APPENDED, BASED_ON, REWRITING, Commit, 
 Feeds = dict[str, int]
 
 MOVED, ALL = "feeds", "all"
-"""Keys of a commit's note. `MOVED` has the progress of feeds. `ALL` says whether these are all
-feeds.
+"""Keys of a commit's note. `MOVED` has the progress of feeds. `ALL` is true if these are all feeds.
 """
 
 WHOLE_EVERY = 50

@@ -117,7 +117,8 @@ SAME_PUBLICATION = (
 )
 
 EXPIRED = "expired"
-"""Key in the note of a commit that deletes expired rows, whose readings are already deleted."""
+"""Key in the note of a commit that deletes expired publications, after their readings were deleted.
+"""
 
 TRIES = 20
 

@@ -1,5 +1,5 @@
-"""The table `quality`: for each device and day, the numbers of publications that arrived, arrived
-late, are missing, or arrived again.
+"""The table `quality`: for each day and incarnation of a device, the numbers of publications that
+arrived, arrived late, are missing, or arrived again.
 
 In: changes of `publications`, and its ranges of sequences. Out: a row per device, incarnation and
 day. A missing sequence counts on the day when the next higher sequence in the table was received.

@@ -218,8 +218,8 @@ def _works(site: Site) -> bool:
 
 
 def _most_sensors(site: Site) -> int:
-    """Return the largest number of sensors with which the plan works; this number is lower than the
-    site's number. 0 if no number works.
+    """Return the largest number of sensors, below the site's number, with which the plan works. 0
+    if no number works.
     """
     low, high = 0, site.sensors
     while high - low > 1:

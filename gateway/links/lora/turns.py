@@ -174,7 +174,7 @@ class _Device:
     session: Session | None = None
     offers: dict[bytes, _Offer] = field(default_factory=dict)
     newest: Hello | None = None
-    """HELLO of the last session that the board has begun, with the valid incarnation."""
+    """HELLO of the last session that the board has begun, with the incarnation of that session."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
     """The last TURN that belonged to no session; emptied when a session begins, or a TURN of a

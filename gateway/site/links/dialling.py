@@ -62,7 +62,7 @@ class Dialling:
             wait = _FIRST_WAIT_S if await _pause(far, wait) else min(2 * wait, MOST_WAIT_S)
 
     async def _dial(self, far: FarMember) -> Link:
-        """Dial once. Return the link once it has joined or has ended."""
+        """Make one attempt to connect. Return the link when it has joined or has ended."""
         link = Link(self._owner, far.name)
         again, far.knocked = far.knocked, False
         try:

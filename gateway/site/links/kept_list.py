@@ -48,7 +48,7 @@ class KeptList:
         return [self._reading, self._writing]
 
     def use(self, kept: _List) -> None:
-        """Keep this list in its file from now on, and read the file."""
+        """Use this list from now on, and read its file."""
         self._list = kept
         self.look()
 

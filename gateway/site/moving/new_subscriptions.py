@@ -25,9 +25,7 @@ from gateway.site.moving.session_moves import moves_of, note
 
 
 class Behind:
-    """The other gateways that may still forward messages that are older than new subscriptions
-    here.
-    """
+    """Other gateways whose forwarded messages may be older than the newest subscriptions here."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -51,12 +51,10 @@ class Forwarder:
         are asked.
         """
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that the session no longer takes part in here, by number
-        (`share_number`).
-        """
+        """Shared subscriptions that the forwarder has left, by number (`share_number`)."""
         self.awaited: set[str] | None = None
-        """Gateways that have not answered yet since the session left all shared subscriptions here.
-        None: the session has not left them.
+        """Gateways that have not answered since the forwarder left its shared subscriptions; empty
+        if it has none. None: the forwarder has not left them.
         """
 
     @property
@@ -80,8 +78,8 @@ class SessionMove(Role):
         self.stage = stage
         """Stage of the session; for a forwarder, the stage while the session was here."""
         self.closed = closed or set()
-        """Gateways whose cut has not arrived: their messages are for the session at its old
-        gateway.
+        """Gateways whose cut has not arrived. Until then, their messages that match `filters` are
+        for the session at its old gateway.
         """
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""

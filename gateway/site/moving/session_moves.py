@@ -132,8 +132,8 @@ class SessionMoves:
         ]
 
     def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
-        """Return the move and the forwarder of a session that has moved to an unknown gateway, or
-        None.
+        """Return the move and the forwarder of a session that has moved away, if its new gateway is
+        not known; otherwise None.
         """
         session, move = self._latest.get(key, (None, None))
         if session is None or move is None or session.ended:

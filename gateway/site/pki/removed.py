@@ -86,12 +86,12 @@ class Removed:
         return news
 
     def save(self) -> None:
-        """Write the file. Blocks for the disk. Raises OncewayError."""
+        """Write the list of removed members. Blocks for the disk. Raises OncewayError."""
         with files.os_errors_explained(self._folder), files.locked(self._folder):
             self.write()
 
     def write(self) -> None:
-        """Write the file, for a caller that holds the folder's lock."""
+        """Write the list to its file. The caller must hold the lock of the site's folder."""
         self.refresh()
         text = json.dumps(self.to_json(), indent=1)
         files.replace(self._folder / files.REMOVED, text.encode())

@@ -43,7 +43,7 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 4096
-"""Largest number of Over messages to one member that wait for an answer."""
+"""Largest number of unanswered Over messages to one member."""
 MOST_PENDING = 65_536
 """Largest number of Over messages of one member whose answers may wait for the disk. A member that
 sends more gets a SiteError.

@@ -45,9 +45,10 @@ many seconds after the start of the search. After that time, the search fails in
 """
 
 FRESH_S = 0.9
-"""Seconds after a query for which its reply counts if the client sends another CONNECT. Then the
-member is queried again. The reply is reliable until then: the member that gave it waits longer
-(ANSWER_S) before it decides about the client without this member's answer.
+"""Greatest age of a query, in seconds, at which its reply still counts when the client sends
+another CONNECT. If the query is older, the member is queried again. Until then the reply is
+reliable: the member that gave it waits ANSWER_S, which is longer, before it decides about the
+client without this member's answer.
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the
@@ -117,9 +118,9 @@ class Lookup:
                     self._query(search, name)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
-        """Find out whether the session of a client is still the newest. Here, this session has
-        moved away, or is suspect. A session that has moved away is usable here again if no other
-        member has it.
+        """Find out which member has the newest session of a client, whose session here has moved
+        away or is suspect. If no other member has one, a session that has moved away is usable here
+        again.
 
         dropped: called if there is no result; the caller must then try again later. There is no
         result if a member is silent or busy, or if another lookup or a commit for this client is in

@@ -34,7 +34,7 @@ class Trust:
         self._contacts = contacts
         self._holder = holder
         self._marks: dict[str, _Mark] = {}
-        """Members that have asked for a client since the last decision about it, by client."""
+        """Members that have asked about each client after the last decision about it."""
         self._full = _FEW
         """Number of entries in `_marks` at which outdated ones are deleted."""
 
@@ -59,7 +59,9 @@ class Trust:
         return self._marks.pop(client, _NO_MARK).members
 
     def unsure(self, client: str) -> frozenset[str]:
-        """Return the members that may have a newer session of the client."""
+        """Return the members at which the client may have a newer session: those that have asked
+        for the client, and those that have given no valid lease.
+        """
         asked = self._marks.get(client, _NO_MARK).members
         without = [
             contact.name

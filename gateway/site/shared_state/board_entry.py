@@ -121,8 +121,8 @@ def group_of(name: str) -> int:
 
 
 def merged(one: Entry, other: Entry) -> Entry:
-    """Merge two entries of a board, in either order: return the valid one, with the later `lifted`,
-    `revoked` and `changed` of both.
+    """Merge two entries of a board, in either order: return the valid one, with the higher `lifted`
+    and `revoked`, and the later `changed`, of both.
     """
     return max(one, other, key=_rank).but(
         lifted=max(one.lifted, other.lifted),

@@ -13,7 +13,7 @@ from gateway.system.log_throttle import LogThrottle
 log = logging.getLogger(__name__)
 
 MOST = 16
-"""Largest number of sentences that are remembered."""
+"""Largest number of sentences that are kept; a further sentence replaces the oldest one."""
 
 
 class Conflicts:

@@ -300,7 +300,7 @@ class Site:
 
     def _await_packet(self, key: str, connection: Connection) -> None:
         """Expect the client's first packet, which will show that the client knows that its session
-        is new. If the session ends with its connection, trust it at once.
+        is new. If the session is not durable, or no longer on this connection, trust it at once.
         """
         session = self.holder.session(key)
         if session is not None and session.durable and session.connection is connection:

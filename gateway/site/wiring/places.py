@@ -17,9 +17,7 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Number of writes of places, in addition to half the number of all places, after which unneeded
-places are deleted.
-"""
+"""Unneeded places are deleted after this number of writes, plus half the number of all places."""
 MOST_UNHEARD = 1024
 """Largest number of places that are kept for clients that may not know that their session has
 ended. The newest places are kept.

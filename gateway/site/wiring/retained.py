@@ -75,7 +75,7 @@ class SiteRetained:
         """Highest version of a retained message here."""
         self._apart: dict[str, _Apart] = {}
         self._left_out = 0
-        """Number of other members' messages for which this gateway had no room."""
+        """Number of retained messages of other members that were left out here for lack of room."""
         self.sharing = RetainedSharing(send, self._entry_of, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
         self._before = self._newest

@@ -63,11 +63,11 @@ def own_key(session: Session) -> str:
 
 
 class SessionHolder:
-    """The records of this gateway (a `Holder`). begin: must be called before the broker is changed.
-    parts: returns the parts of a moved session, by key. members: the other members; former members
-    are forgotten. returned: whether a gateway with this name was in the site before. If `returned`
-    is set and this store has never run in a site, the records of the earlier store are lost, and
-    all sessions become suspect.
+    """The records of this gateway about sessions: their places and moves (a `Holder`). begin: must
+    be called before the broker is changed. parts: returns the parts of a moved session, by key.
+    members: the other members; former members are forgotten. returned: whether a gateway with this
+    name was in the site before. If `returned` is set and this store has never run in a site, the
+    records of the earlier store are lost, and all sessions become suspect.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class SessionHolder:
         return dict.fromkeys([*self.moved_out(), *suspect])
 
     def given_to(self) -> dict[str, str]:
-        """Return each client whose session has moved without a confirmation, with its new
-        member.
+        """Return each client whose session is leaving, or has left without a confirmation by its
+        new member; with that member.
         """
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 

@@ -32,7 +32,8 @@ class FileLanding(Landing, proof.Files):
     `proof.Files`.
 
     sets_aside: whether the place may be unable to replace a file atomically. If so, the existing
-    file is renamed while it is replaced. After an interruption, it still has that other name.
+    file is renamed before the new one takes its name. If this is interrupted, the existing file
+    keeps that other name, and is read under it (`set_aside_name`).
     """
 
     sets_aside = True

@@ -264,8 +264,9 @@ class _Proof:
                 self._folders.append(f"{gateway}/{INCOMING}")
 
     def hold(self, way: Way) -> _Try | None:
-        """Return a successful test of the way, or None. A test that ends with an error is repeated
-        once, so that one error of a busy place does not change which way is chosen.
+        """Test a way. Return the test if it succeeded, else None. A test that ends with an error is
+        repeated once, so that one error of a busy place does not change which way is chosen. Raises
+        NotExclusive if the second attempt to rename a file fails as well.
         """
         failure: Exception
         for _ in range(2):
