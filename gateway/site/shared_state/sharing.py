@@ -67,7 +67,7 @@ class Sharing(ABC, Generic[Held]):
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
         """For each group of names, the marks (`Item.mark`) of its items, by name."""
         self._ready = False
-        """Whether all items of this gateway were passed to `changed` once."""
+        """Whether `changed` was called, and so knows all items of this gateway."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod
