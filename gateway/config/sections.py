@@ -162,7 +162,9 @@ class ListenerSection(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach the listener, so that clients need no login."""
+        """Whether clients need no login: only this machine can reach the listener, and the listener
+        knows neither client certificates nor proxies.
+        """
         others = self.knows_certificates or self.proxy_protocol
         return self.bind is not None and is_local(self.bind) and not others
 

@@ -345,7 +345,7 @@ class Control:
                 await asyncio.sleep(0)  # yield to clients
 
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Set the interval in which a board is expected to send, or pause its problems."""
+        """Set the interval at which a board is expected to send, or pause a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or not (name in expected.states or name in expected.elsewhere):
             raise Unknown(

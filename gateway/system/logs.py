@@ -38,7 +38,7 @@ def about(**fields: str | int | float | None) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text that a client chose with its control characters escaped."""
+    """Return a client's text with its control characters escaped."""
     return text.translate(_CONTROL)
 
 
