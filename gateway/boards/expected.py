@@ -111,8 +111,8 @@ class Memory:
     one.
     """
     silent: float = 0.0
-    """Seconds since the last reading in which the gateway ran, in earlier runs, and heard nothing
-    from the board.
+    """Seconds of silence since the board's last reading, in earlier runs of the gateway. The time
+    between two runs does not count.
     """
     paused: float | None = None
     """End of a pause, in the seconds of `clock`. During the pause, the board is not a problem."""
