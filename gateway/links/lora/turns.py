@@ -401,8 +401,9 @@ class TurnLink:
         return None, None
 
     def _on_copy(self, session: Session, now: float) -> str:
-        """Handle a repeated TURN. Answer it at most COPIES times again, because the board may not
-        have received the answer. A third party may repeat it more often. Return the outcome.
+        """Handle a repeated TURN: perhaps the board has not received the answer. A TURN is answered
+        at most COPIES times in all, because a third party could repeat it without end. Return the
+        outcome.
         """
         if session.copies == COPIES:
             return "replayed"
