@@ -190,9 +190,9 @@ class ClientTable(BaseModel):
 class BridgeTable(BaseModel):
     """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
     end, a program sets and deletes retained messages. states: number of topics per end whose
-    message is set first and deleted later; the same number of other topics changes again and again.
-    changes: number of changes per end after the first messages, deletions included, at most per_s
-    per second.
+    message is set first and deleted later; an equal number of others changes all the time. changes:
+    number of changes per end after the first messages, deletions included, at most per_s per
+    second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -64,7 +64,7 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
 a device."""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""Errors that an immediate retry does not change."""
+"""Errors after which an immediate retry is useless."""
 
 FORBIDDEN = 403
 """HTTP's status code for denied access."""

@@ -130,9 +130,9 @@ class Sharing(ABC, Generic[Held]):
     def changed(
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
     ) -> list[str]:
-        """Update the marks of these names. The first call must have the marks of all items of this
-        gateway. marks: mark by name; None if there is no item. done: links whose received items are
-        in this gateway's state now. Return the names of changed items.
+        """Update the marks of some items. The first call must have the marks of all items of this
+        gateway. marks: mark by the item's name; None if there is no such item. done: links whose
+        received items are in this gateway's state now. Return the names of changed items.
         """
         first, self._ready = not self._ready, True
         news: dict[str, int | None] = {}
