@@ -190,8 +190,8 @@ class ClientTable(BaseModel):
 class BridgeTable(BaseModel):
     """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
     end, a program sets and deletes retained messages. states: number of topics per end whose
-    message is set first and deleted later; an equal number of others changes all the time. changes:
-    number of changes per end after the first messages, deletions included, at most per_s per
+    message is set first and deleted later; an equal number of others changes again and again.
+    changes: changes per end after the first messages, including deletions, at most per_s per
     second.
     """
 
