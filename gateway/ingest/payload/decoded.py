@@ -192,8 +192,8 @@ def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
-    """Return the time of a record in µs since 1970; None if the record's time is relative and the
-    time of receipt is unknown.
+    """Return the time of a record in µs since 1970; None for a relative time and an unknown time of
+    receipt.
     """
     if not record.relative:
         return round(record.time * _MICRO)
