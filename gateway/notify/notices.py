@@ -128,7 +128,7 @@ class Notices:
 
     def recall(self, waiting: Iterable[Message]) -> None:
         """Note that the problems of these messages, which still wait to be sent, were reported. The
-        file does not list the problems if the gateway died before `keep`.
+        file FILE does not list the problems if the gateway died before `keep`.
         """
         for message in waiting:
             for text in message.problems:
@@ -209,7 +209,9 @@ class Notices:
         return json.dumps({one: asdict(known) for one, known in self._known.items()})
 
     def keep(self) -> None:
-        """Write the file if its content would change. A disk error is only logged."""
+        """Write the reported problems to their file if they have changed. A disk error is only
+        logged.
+        """
         state = self._state()
         if state == self._kept:
             return

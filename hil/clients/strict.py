@@ -47,7 +47,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Failed attempts to connect before the client moves. They outlast a broker's restart."""
+"""Failed attempts to connect before the client moves: more than a broker's restart causes."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
