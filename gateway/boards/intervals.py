@@ -72,7 +72,7 @@ class Gaps:
         return _usual(gaps) if gaps else None
 
     def _alike(self) -> int:
-        """Return the number of newest gaps that are alike: from the last one back (ALIKE)."""
+        """Return how many of the last gaps are alike (ALIKE), counted back from the newest one."""
         shortest, longest = math.inf, 0.0
         for count, gap in enumerate(reversed(self.last)):
             shortest, longest = min(shortest, gap), max(longest, gap)

@@ -106,7 +106,7 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, earlier: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return each gap with the day of the row after it. This row is searched in `earlier`, the
+    """Return each gap with the day of the row after it. This row is looked for in `earlier`, the
     present gaps with their days, then in `new_rows`, and last in `all_rows`: after a user has
     deleted rows, the row after a gap may be an old one.
     """
