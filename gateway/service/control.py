@@ -106,8 +106,7 @@ MOST_OVERHEARD = 1000
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S. After each of their rows, TIMEOUT_S begins again.
-"""
+"""Requests that may take longer than TIMEOUT_S: after each row, TIMEOUT_S begins again."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
 """Requests before which the device registry is read again: a command may have changed it."""
