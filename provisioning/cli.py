@@ -398,7 +398,7 @@ class Job:
                 print(f"by radio: {self.plan.radio}")
 
     def write(self, quiet: bool = False) -> Device:
-        """Write the board, and enter it in the registry once it has greeted."""
+        """Write the board, and enter it in the registry: after its greeting if it greets here."""
         with self._port(), shown(self.as_json or quiet) as progress:
 
             def greet(identity: Identity) -> None:

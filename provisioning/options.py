@@ -152,8 +152,8 @@ def registry_file(path: Path | None) -> Path:
 
 
 def gateway_folder(path: Path | None) -> Path | None:
-    """Return the data directory of the named gateway, of the gateway whose registry is named, or of
-    this machine's gateway. None if there is none.
+    """Return the data directory of the gateway whose registry or configuration `path` is; without
+    `path`, of this machine's gateway. None if there is none.
     """
     if path is not None and not _is_config(path):
         return path.parent

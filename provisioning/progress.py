@@ -32,7 +32,7 @@ _STAGES = {
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[avrdude.Progress]:
-    """Yield the progress callback of one job, which writes to standard error."""
+    """Yield the progress callback of one job. It writes to standard error, unless `quiet`."""
     console = Console(stderr=True)
     if os.environ.get("ONCEWAY_PROGRESS") == "json":
         yield _json_lines

@@ -297,7 +297,7 @@ class Registry:
         return self.get(name)
 
     def revoke(self, name: str) -> None:
-        """Revoke a device. Its row stays, so that its name is not given away by accident."""
+        """Revoke a device. Its row stays, so that no other device gets the name by accident."""
         known = self.get(name)
         if known.status == "revoked":
             return

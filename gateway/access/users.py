@@ -25,7 +25,7 @@ class UsersError(OncewayError):
 
 
 class UnknownUser(UsersError):
-    """The file has no user with this name."""
+    """Error: the file of users has no user with this name."""
 
     exit_code = Unknown.exit_code
 

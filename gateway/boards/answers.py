@@ -67,7 +67,7 @@ async def ask(
 
 
 def _waits(engine: Engine, device: str) -> bool:
-    """Whether a message for the board is not fully acknowledged yet."""
+    """Whether the gateway has a message for the board that is not fully acknowledged yet."""
     session = engine.broker.sessions.get(device)
     return session is not None and bool(session.send_flow.messages)
 

@@ -160,7 +160,7 @@ class History:
                 yield from [(board, name, series) for name, series in names.items()]
 
     def write(self) -> None:
-        """Write the file if the history has changed. Any thread may call it."""
+        """Write the history to its file if it has changed. Any thread may call this method."""
         if not self._new:
             return
         rows = {

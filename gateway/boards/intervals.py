@@ -16,8 +16,8 @@ from typing import Any
 KEPT = 8
 """Largest number of gaps between readings that are kept for one board."""
 LEAST_S = 1.0
-"""Seconds from the first reading of a measurement within which further readings belong to the same
-measurement. If a board measures more often, its interval counts as a little longer than this.
+"""Readings that come within this many seconds of the first reading of a measurement belong to the
+same measurement. If a board measures more often, its learnt interval is a little longer than this.
 """
 SURE = 3
 """After this many gaps since a command, the learnt interval replaces the commanded one. Also the
@@ -72,7 +72,7 @@ class Gaps:
         return _usual(gaps) if gaps else None
 
     def _alike(self) -> int:
-        """Return how many of the newest gaps are alike (ALIKE)."""
+        """Return how many of the last gaps are alike (ALIKE), counted back from the newest one."""
         shortest, longest = math.inf, 0.0
         for count, gap in enumerate(reversed(self.last)):
             shortest, longest = min(shortest, gap), max(longest, gap)

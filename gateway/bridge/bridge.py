@@ -301,8 +301,8 @@ class Bridge:
             far.close(forget=anew)
 
     async def _open(self, far: FarConnection, pair: Pair) -> Connack:
-        """Connect to the other broker and return its CONNACK. Addresses that accepted TCP earlier
-        but did not answer are tried last.
+        """Connect to the other broker and return its CONNACK. Addresses at which an earlier attempt
+        failed after the TCP connection are tried last.
         """
         failed, self._failed = self._failed, []
         try:
@@ -315,8 +315,8 @@ class Bridge:
     # -- suspects (`gateway/bridge/suspects.py`)
 
     def _has_suspects(self, requests: list[Request]) -> bool:
-        """Whether a PUBLISH, PUBREL or SUBSCRIBE must be sent alone, because it may have ended an
-        earlier connection.
+        """Whether a PUBLISH, PUBREL or request (SUBSCRIBE, UNSUBSCRIBE) must be sent alone, because
+        it may have ended an earlier connection.
         """
         session = self._queue.session
         again = session.send_flow.flights.to_resend if session is not None else set()

@@ -139,8 +139,8 @@ class OwnQueue:
                 )
 
     def put_aside(self, packet: Publish, kind: str, reason: str, *, received: bool) -> None:
-        """Set aside the message that our broker is sending now. This is done as soon as our broker
-        has finished its current work. received: whether the other broker may have the message.
+        """Set aside a message that our broker is sending to this bridge, as soon as our broker has
+        finished its current work. received: whether the other broker may have the message.
         """
         near = self.near
 

@@ -69,7 +69,7 @@ class Suspects:
         return bool(self._closes)
 
     def sent(self, key: Hashable, size: int, now: float) -> None:
-        """Note that a PUBLISH, PUBREL or request was sent. size: its bytes. now: seconds."""
+        """Note that the packet of `key` was sent. size: its length in bytes. now: seconds."""
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:

@@ -225,8 +225,8 @@ class Connection:
     def acknowledge(
         self, packets: bytes, commit: int = 0, acknowledgements: int = 0, copied: bool = False
     ) -> None:
-        """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
-        [MQTT-4.6.0-2]. copied: whether to wait for a second disk if one is required.
+        """Queue PUBACK or PUBREC packets in the order of their publications [MQTT-4.6.0-2]. copied:
+        whether to wait for a second disk, if one is required. Other arguments: as in `send`.
         """
         broker = self.broker
         copied = copied and broker.neighbours.second_disk is not None and broker.must_wait(commit)

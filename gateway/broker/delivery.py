@@ -64,7 +64,7 @@ class Delivery:
         self.skip = skip
         """Index in the run of the first publication of this delivery."""
         self.flags = flags
-        """QoS << 1 | RETAIN."""
+        """Flags of the PUBLISH's first byte: QoS << 1 | RETAIN."""
         self.extra = extra
         """Encoded properties for this receiver only."""
         self.commit = commit

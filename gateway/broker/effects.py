@@ -57,7 +57,7 @@ class Effects:
             self.ends[session] = None if reason is None else (reason, text)
 
     def leave(self, session: Session) -> None:
-        """Note that the end of a connection ends its session, which is in memory only."""
+        """Note the end of a session that is in memory only, and so ends with its connection."""
         if not session.ended:
             session.ended = self.waiting = True
             self.leaves[session] = None

@@ -192,7 +192,7 @@ def _take_again(connection: Connection, session: Session, run: PublishRun) -> No
 def _note_publication(
     connection: Connection, device: str, run: PublishRun, reason: ReasonCode | None
 ) -> None:
-    """Report a board's publication to the access rules, with the reason of a refusal."""
+    """Report each publication of a run to the access rules. reason: None if it was accepted."""
     broker, note_publication = connection.broker, connection.policy.access.note_publication
     for payload in run.payloads():
         note_publication(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)

@@ -40,7 +40,7 @@ class SystemTopics:
         return self._messages
 
     def _look(self) -> list[Retained]:
-        """Update the messages if an update is due. Return the changed messages."""
+        """If an update is due, update the messages, and return those that have changed."""
         core, interval = self._core, self._core.config.gateway.sys_interval_s
         if not interval or core.now < self._due:
             return []

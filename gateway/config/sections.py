@@ -162,7 +162,9 @@ class ListenerSection(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach the listener, so that clients need no login."""
+        """Whether clients need no login: only this machine can reach the listener, and the listener
+        knows neither client certificates nor proxies.
+        """
         others = self.knows_certificates or self.proxy_protocol
         return self.bind is not None and is_local(self.bind) and not others
 
@@ -278,8 +280,8 @@ class LimitsSection(Section):
     """The largest CONNECT accepted. The gateway must receive a CONNECT before it knows the sender.
     """
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
-    """The largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes. It is bounded because each filter
-    takes time.
+    """The largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes. The size is bounded because each
+    filter takes time.
     """
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""
@@ -520,9 +522,9 @@ class AccessSection(Section):
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
     """If any are given, each client identifier must begin with one of them."""
     command: list[Annotated[str, Field(min_length=1)]] = []
-    """A program, with its arguments, that decides about users who are not in the file. It gets one
-    JSON object on its standard input (user, password, client, address, listener), and exits with 0
-    for yes or 1 for no.
+    """A program, with its arguments, that decides about users who are not in the file `users`. The
+    program gets one JSON object on its standard input (user, password, client, address, listener),
+    and exits with 0 for yes or 1 for no.
     """
     url: HookUrl | None = None
     """Instead of command: a URL that gets the same object by POST. 200 or 204 means yes, 401 or 403

@@ -64,8 +64,8 @@ class RoundTrip:
         self.timeout = min(max(self.smoothed + 4 * self._variation, self._floor), TIMEOUT_MAX)
 
     def back_off(self) -> None:
-        """Double the timeout. Call this after an expiry. The next call of `sample` sets a normal
-        timeout.
+        """Double the timeout, up to TIMEOUT_MAX. Call this when it has expired. The next call of
+        `sample` computes the timeout again.
         """
         self.timeout = min(2 * self.timeout, TIMEOUT_MAX)
 

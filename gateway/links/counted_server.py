@@ -86,8 +86,8 @@ class CountedServer:
             self._count(format_address(peer), task)
 
     def _count(self, address: str, task: asyncio.Task[None]) -> None:
-        """Count a connection for an address until its task ends. If too many are counted, drop
-        one.
+        """Count a connection for an address until its task ends. If too many are counted, cancel
+        the task that `FairQueue.add` returns.
         """
         excess = self._under_way.add(address, task)
         task.add_done_callback(lambda task: self._under_way.discard(address, task))

@@ -44,8 +44,8 @@ class Fragments:
             )
 
     def spoken(self, connection: "Counted") -> None:
-        """Note that the first message of a connection is complete. From now on, the bound of
-        connections with a known client holds for it.
+        """Note that the first message of a connection is complete. From now on, the bound
+        MOST_BYTES holds for its bytes, and no longer MOST_BYTES_BEFORE.
         """
         self._before.hold(connection, 0)
         connection.has_spoken = True

@@ -189,7 +189,7 @@ def _counts(file: Path) -> HourCounts:
 
 
 def _read(file: Path) -> dict[str, list[Reading]]:
-    """Return the readings of an earlier run; none if the file is unreadable."""
+    """Return the readings that an earlier run saved in `file`; none if the file is unreadable."""
     try:
         found = json.loads(file.read_text())
         return {str(name): [_reading(item) for item in known] for name, known in found.items()}
@@ -206,7 +206,9 @@ def _with(topics: tuple[str, ...], topic: str) -> tuple[str, ...]:
 
 
 def _read_topics(file: Path) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the topics of an earlier run; none if the file is unreadable."""
+    """Return the topics that an earlier run saved in `file`, by board and by name of the reading;
+    empty if the file is unreadable.
+    """
     try:
         return {
             str(device): {str(name): tuple(map(str, topics)) for name, topics in names.items()}

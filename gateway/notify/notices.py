@@ -209,7 +209,9 @@ class Notices:
         return json.dumps({one: asdict(known) for one, known in self._known.items()})
 
     def keep(self) -> None:
-        """Write the file if its content would change. A disk error is only logged."""
+        """Write the reported problems to their file if they have changed. A disk error is only
+        logged.
+        """
         state = self._state()
         if state == self._kept:
             return

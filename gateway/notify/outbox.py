@@ -73,14 +73,14 @@ class Outbox:
             waiting.popleft()
 
     def text(self) -> str:
-        """Return the new content of the file, for `write`."""
+        """Return all waiting messages as JSON, for `write`."""
         return json.dumps(
             {name: list(map(asdict, waiting)) for name, waiting in self._waiting.items()}
         )
 
     def write(self, text: str) -> bool:
-        """Write the file, so that a restart loses no message. Runs on any thread, one call at a
-        time. Return whether the file was written.
+        """Write the result of `text` to the file FILE, so that a restart loses no message. Runs on
+        any thread, one call at a time. Return whether the file was written.
         """
         self.job.begin()
         new = self._file.with_suffix(".new")

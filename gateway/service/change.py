@@ -17,8 +17,8 @@ CHANGEABLE = (
     "acl",
     "uplink",
 )
-"""Sections that take effect at a reload. Of [uplink], only its presence matters to the gateway: its
-keys are for the uplink, which reads them when it starts.
+"""Sections that take effect at a reload. Of [uplink], the gateway only sees whether the section
+exists: the uplink itself reads the keys when it starts.
 """
 
 

@@ -106,7 +106,7 @@ MOST_OVERHEARD = 1000
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S. It then limits the time from row to row."""
+"""Requests that may take longer than TIMEOUT_S: after each row, TIMEOUT_S begins again."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
 """Requests before which the device registry is read again: a command may have changed it."""
@@ -345,7 +345,7 @@ class Control:
                 await asyncio.sleep(0)  # yield to clients
 
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Set the interval in which a board is expected to send, or pause its problems."""
+        """Set the interval at which a board is expected to send, or pause a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or not (name in expected.states or name in expected.elsewhere):
             raise Unknown(

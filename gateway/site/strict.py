@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(kind: type[Model], data: bytes, most: int) -> Model:
-    """Return the model in JSON. most: largest number of bytes that are parsed. Raises SiteError."""
+    """Parse JSON as a model. most: length of the longest valid JSON, in bytes. Raises SiteError."""
     if len(data) > most:
         raise SiteError(f"longer than {most} bytes")
     try:

@@ -24,7 +24,7 @@ from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 HIGHEST = 1 << 53
 """Highest plausible row number, and highest plausible time in ms or µs."""
 MOST = 0xFFFF_FFFF
-"""Largest number of publications in one row, and highest value of a number of four bytes."""
+"""Highest 32-bit number. This is also the largest number of publications in one row."""
 
 
 # SQLite may call a function even if the type condition beside it is false. So a value may have any

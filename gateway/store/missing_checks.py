@@ -32,8 +32,8 @@ def check_messages(database: sqlite3.Connection) -> None:
 
 
 def settle_contents(database: sqlite3.Connection, checked: bool) -> None:
-    """Delete the checks of rows that are gone. checked: whether the existing rows have checks; if
-    not, write their checks.
+    """Delete the checks of rows that no longer exist, in each table of COLUMNS. checked: whether
+    the existing rows have checks; if not, write these checks.
     """
     for table, (key, *_) in COLUMNS.items():
         database.execute(

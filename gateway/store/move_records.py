@@ -233,7 +233,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _properties(value: Any) -> bool:
-    """Whether the value is properties of a PUBLISH, without the Property Length."""
+    """Whether the value is a valid property list of a PUBLISH, without the Property Length."""
     if not isinstance(value, bytes) or len(value) > MAX_VARINT:
         return False
     if not value:

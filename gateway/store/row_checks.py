@@ -253,7 +253,9 @@ def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
 
 
 def _has_left(database: sqlite3.Connection, number: int) -> bool:
-    """Whether the row with this id was removed from the spool, in a batch or by a person."""
+    """Whether it is known why no row has this id: the row has left in a batch, was discarded or set
+    aside, or the id was skipped.
+    """
     last, noted, skipped = database.execute(
         "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
         " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0),"

@@ -163,7 +163,9 @@ class Space:
         return (disk.f_bfree if self._may_use_all else disk.f_bavail) * disk.f_frsize
 
     def _empty_log(self) -> None:
-        """Copy the log into the database and truncate it."""
+        """If the log is not small (_SMALL_LOG), copy it into the database and truncate it. Errors
+        of SQLite are ignored.
+        """
         if (self._folder / f"{FILE}-wal").stat().st_size < _SMALL_LOG * self._size:
             return
         self._database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")

@@ -94,8 +94,8 @@ _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
 
 def cause(error: BaseException, *folders: Path) -> Cause:
     """Return the cause of an error, or UNKNOWN if no cause is known. folders: the folders of the
-    databases. SQLite has one code for all write errors, so a test file is written to each of these
-    folders to find the cause.
+    databases. SQLite has one code for several causes of a failed write. If an error has this code,
+    or the database cannot be opened, a test file in each of these folders shows the cause.
     """
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)

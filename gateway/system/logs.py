@@ -38,7 +38,7 @@ def about(**fields: str | int | float | None) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text that a client chose with its control characters escaped."""
+    """Return a text with its control characters escaped: parts of it may come from clients."""
     return text.translate(_CONTROL)
 
 

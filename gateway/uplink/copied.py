@@ -30,8 +30,9 @@ def line(database: sqlite3.Connection) -> str | None:
 
 
 def draw_line(database: sqlite3.Connection, first: int) -> None:
-    """Begin a new line, and a new epoch for rows without identity: it is in the keys of such rows
-    whose id is `first` or higher. Raises sqlite3.Error, and then changes nothing.
+    """Begin a new line, and a new epoch for rows without identity. The keys of such rows contain
+    the new epoch if their ids are `first` or higher. Raises sqlite3.Error, and then changes
+    nothing.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")

@@ -28,8 +28,8 @@ REASON_LIMIT = 400
 
 
 def location(table: str) -> str:
-    """Return the table's place for fsspec: Spark's s3a:// becomes s3://, and a local folder a plain
-    path.
+    """Return the table's place for fsspec and delta-rs: Spark's s3a:// becomes s3://, and a file://
+    URL becomes a plain path.
     """
     path = table.removeprefix("file://").removeprefix("file:")
     return path if "://" not in path else path.replace("s3a://", "s3://", 1)

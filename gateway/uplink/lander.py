@@ -47,8 +47,9 @@ def land(
 
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
-    """Write a file and verify it. If the name exists already, its file must have the same bytes.
-    Raises NumberTaken if it has other bytes, and Unreachable if the file is not as it was written.
+    """Write a file and verify it: if `read_back` is set, by reading it, else by `Landing.holds`. If
+    the name exists already, its file must have the same bytes. Raises NumberTaken if it has other
+    bytes, and Unreachable if the file is missing or not as it was written.
     """
     try:
         fresh = landing.create(name, data)

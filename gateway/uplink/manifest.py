@@ -184,8 +184,8 @@ def parse_cleaned(text: bytes) -> dict[str, int] | None:
 
 
 def file_stem(number: int) -> str:
-    """Return the file name of batch `number` without its ending. It has twelve digits, so that
-    names sort by number.
+    """Return the file name of batch `number` without its ending: twelve digits, so that names sort
+    by number.
     """
     return f"{number:012d}"
 

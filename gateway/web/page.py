@@ -444,7 +444,7 @@ class PageServer(AtEndpoint):
             self._streams.discard(stream)
 
     async def _stream(self, request: web.BaseRequest, get: Get) -> web.StreamResponse:
-        """Send events until there are no more, or the session has ended."""
+        """Send events until there are no more, the session has ended, or STREAM_S are over."""
         response = web.StreamResponse(headers=_HEADERS | {"X-Accel-Buffering": "no"})
         response.content_type, response.charset = "text/event-stream", "utf-8"
         response.force_close()

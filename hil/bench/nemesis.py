@@ -73,8 +73,8 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the `[[fault]]` tables. simulated: names of the boards that any fault can break.
-        ingest: whether the bench has an ingest.
+        """Draw the `[[fault]]` tables. simulated: the simulated boards; only these get faults of
+        boards and lines. ingest: whether the bench has an ingest.
         """
         rng = random.Random(f"{seed}/nemesis")
         names = (

@@ -1,5 +1,5 @@
 """Tables of a bench except those of faults: limits, boards, air, gateways, clients and subscribers.
-In: a table of the file. Out: the checked table.
+In: a table of the bench's file. Out: the checked table.
 """
 
 from typing import Literal
@@ -190,8 +190,8 @@ class ClientTable(BaseModel):
 class BridgeTable(BaseModel):
     """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
     end, a program sets and deletes retained messages. states: number of topics per end whose
-    message is set first and deleted later; as many others change again and again. changes: number
-    of changes per end after the first messages, deletions included, at most per_s per second.
+    message is set first and deleted later; equally many others change repeatedly. changes: changes
+    per end after the first messages, including deletions; at most per_s per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

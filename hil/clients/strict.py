@@ -47,7 +47,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Failed attempts to connect before the client moves. They outlast a broker's restart."""
+"""Failed attempts to connect before the client moves: more than a broker's restart causes."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -139,7 +139,7 @@ class Publisher:
         self._called = False
 
     def call(self, *_: object) -> None:
-        """Ask the client to move to the next broker."""
+        """Order the move to the next broker. This is a signal handler."""
         self._called = True
 
     @property
@@ -220,7 +220,7 @@ class Publisher:
         return self._start + (self._announced + 1) / self._per_s
 
     def _wait(self, window: int) -> float:
-        """Return the seconds to wait for a due message. window: largest number in flight."""
+        """Return the seconds until a message may be due. window: largest number in flight."""
         if self._done:
             return 0.0
         if len(self._flows) >= window or not self._flows.free:

@@ -20,7 +20,7 @@ QUIET_WITHIN = 20.0
 
 
 class _Watch(LedgerWatch):
-    """Watch of a ledger that leaves out the contents that only the sketch understands."""
+    """Watch of a ledger, without the contents that only the sketch understands."""
 
     @property
     def reports(self) -> int:

@@ -135,9 +135,9 @@ class CheckpointLost(IngestFault):
 
 
 class IngestStop(IngestFault):
-    """The job gets SIGTERM, saves its ranges and ends. Before it starts again, the batches of one
-    feed land once more under new epochs, as if the store of their gateway had been restored. The
-    job must recognise the publications by its saved ranges; it reads no rows of the table.
+    """The job gets SIGTERM, saves its ranges and ends. Before it starts again, each batch of one
+    feed lands once more, under a new epoch, as if the store of the gateway had been restored. The
+    next job must recognise the publications by the saved ranges; it reads no rows of the table.
     """
 
     text: ClassVar[str] = "ingest stopped, and its batches land again before it starts"

@@ -32,7 +32,7 @@ _WRITES, _IN_FLIGHT = 4, 8
 
 
 def missing() -> str | None:
-    """Return the reason why this machine cannot have such a disk, or None."""
+    """Return the reason why this machine cannot have a loop device with a file system, or None."""
     if os.geteuid():
         return "mounting a loop device needs root"
     if not may_mount(Path("/proc/self/status").read_text()):

@@ -154,7 +154,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """A SUBSCRIBE. filters: each with its options (3.8.3.1); their lowest two bits are the QoS."""
+    """A SUBSCRIBE. filters: each with its options (3.8.3.1), whose lowest two bits are the QoS."""
 
     id: int
     filters: tuple[tuple[str, int], ...]

@@ -381,8 +381,8 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity and payload of a row in the files. A missing incarnation or sequence is
-    0.
+    """Return the identity and payload of a row that the glue has written. If `boot` or `n` in the
+    row's line is not an integer, the incarnation or the sequence is 0.
     """
     fields: Any = json.loads(row["line"])
     fields = fields if isinstance(fields, dict) else {}

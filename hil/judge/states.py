@@ -46,7 +46,7 @@ def doubts(events: Sequence[Event]) -> Iterator[str]:
 def _newest(
     events: Sequence[Event],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]], Counter[str]]:
-    """Return newest payloads by topic, and retained messages and numbers of changes by end."""
+    """Return newest payloads by topic; by end, its retained messages and number of changes."""
     newest: dict[str, str] = {}
     retained: dict[str, dict[str, str]] = {}
     made: Counter[str] = Counter()

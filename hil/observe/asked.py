@@ -88,7 +88,7 @@ def _duckdb(files: list[str]) -> Callable[[str, Any], int] | None:
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast rows to the table's types: for example, Spark's times (INT96) have no time zone."""
+    """Give rows the table's columns and types. Missing columns are null; times get a zone."""
     none = pa.nulls(len(rows))
     columns = [
         (rows[field.name] if field.name in rows.column_names else none).cast(field.type)

@@ -41,8 +41,8 @@ class Counters:
 
 
 async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> None:
-    """Wait until `true()` is true; check every `every` seconds. For files of other processes, which
-    cannot wake the rig.
+    """Wait until `true()` is true; check every `every` seconds. Use this for the files of other
+    processes, which cannot wake the rig.
     """
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(every)

@@ -36,7 +36,7 @@ class IngestProgress:
 
     @property
     def appends(self) -> int:
-        """Return the number of the table's commits that have added rows."""
+        """Return the number of the table's commits that add a file."""
         for path in (self._table / "_delta_log").glob("*.json"):
             if not self._versions.get(path.name):  # a power cut may replace a commit
                 self._versions[path.name] = '"add":' in path.read_text()

@@ -36,7 +36,7 @@ class LandingHop:
         self._seen: dict[Path, str] = {}
         """Hash of each batch's data when it was first seen, by the path of its manifest."""
         self._entered_manifests: set[Path] = set()
-        """Manifests that were reported because their data file was missing."""
+        """Manifests that the history has as contradictions, because their data file was missing."""
         self.newest: dict[str, int] = {}
         """Number of the last batch of each feed (`GATEWAY/EPOCH`)."""
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch

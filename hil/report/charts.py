@@ -99,7 +99,7 @@ def _memory(found: Findings, name: str) -> Chart:
 
 
 def _cpu(found: Findings, name: str) -> Chart:
-    """Return a chart of the CPU use of a process, with a dot for the time between two samples."""
+    """Return a chart of a process's CPU use. Each dot is the mean use between two samples."""
     samples = found.usage[name]
     step = max(1, len(samples) // MOST_POINTS)
     pairs = [

@@ -202,7 +202,7 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at `folder` if a fault of the kind `cut` needs one and it works here."""
+        """Mount a disk at `folder` if a fault of kind `cut` needs it and this machine can do it."""
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 

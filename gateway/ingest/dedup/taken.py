@@ -106,8 +106,8 @@ class Taken:
         return bool(self.feeds) and ALL in self.note({})
 
     def landed(self, note: dict[str, Any], version: int) -> None:
-        """Read the note of a commit that is in the table as version `version`. If there are other
-        commits since version `covers`, nothing changes: `catch_up` reads them all later.
+        """Read the note of a commit that is in the table as version `version`. If other commits are
+        between version `covers` and this one, nothing changes: `catch_up` reads all of them later.
         """
         if version != self.covers + 1:
             return

@@ -231,7 +231,7 @@ def _java_listens() -> bool:
 
 
 def full_disks(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are on a full disk, of `folders` and Spark's work folders."""
+    """Return those of `folders` and of Spark's work folders that are on a full disk."""
     temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
     context = SparkContext._active_spark_context
     with suppress(Py4JError, OSError):

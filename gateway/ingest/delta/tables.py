@@ -65,7 +65,7 @@ class Place:
 
     @property
     def signed(self) -> bool:
-        """Whether batches must be signed by default."""
+        """Whether batches must be signed if the file of keys does not decide this (`SIGNED`)."""
         return SIGNED in self.properties
 
 

@@ -1,4 +1,4 @@
-"""Deletion of old rows, which no batch adds again.
+"""Deletion of old rows, in a way that no batch can add them again.
 
 In: the tables, and a time. Out: fewer rows. The keys of the deleted rows are kept in the folder
 `_onceway`, so that an old batch that arrives again does not add the rows again.

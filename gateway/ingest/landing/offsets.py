@@ -182,7 +182,7 @@ class Feeds:
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
-        """Return the number of the last batch to look for in this pass, by feed."""
+        """Return, by feed, the highest batch number to look for in this pass."""
         if ceiling is not None:
             return ceiling
         limits = self._directory.look()

@@ -64,7 +64,7 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
 a device."""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""Errors that an immediate retry does not change."""
+"""Errors after which an immediate retry is useless."""
 
 FORBIDDEN = 403
 """HTTP's status code for denied access."""
@@ -184,7 +184,8 @@ class Landing:
 
     def _ask(self, question: Callable[[Any], T]) -> T:
         """Call `question` with the file system and return its result. If it fails, repeat the call
-        on a new connection, unless a file is missing or forbidden.
+        on new connections, with pauses. Do not repeat it for a local folder, or if a file is
+        missing, forbidden or no regular file.
         """
         for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs

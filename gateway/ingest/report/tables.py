@@ -123,8 +123,8 @@ def progress_of_feeds(table: str) -> Feeds:
 
 def log_gap(table: str, head: int) -> str | None:
     """Return a sentence about the first version up to `head` that is missing in the table's log
-    after the newest checkpoint; None if none is missing. Only the last LOOK_BACK versions are
-    checked, one by one, because a listing takes long on an object store.
+    after the newest checkpoint; None if none is missing. The log is listed only if one of its last
+    LOOK_BACK versions is missing, because a listing takes long on an object store.
     """
     log = TableFolder(table, "_delta_log")
     found = re.search(rb'"version": *(\d+)', log.read("_last_checkpoint") or b"")

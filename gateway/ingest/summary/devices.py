@@ -149,7 +149,7 @@ def _lists(new_rows: DataFrame) -> DataFrame:
 
 
 def _text(name: str) -> Column:
-    """Return a field of the list's entry as a column: null unless it is a JSON string."""
+    """Return a column with one field of device-list entries: null unless it is a JSON string."""
     value = F.try_variant_get("one", f"$.{name}", "variant")
     return F.when(
         F.schema_of_variant(value) == "STRING", F.try_variant_get("one", f"$.{name}", "string")

@@ -106,9 +106,9 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, earlier: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return each gap with the day of the row after it. The day comes from the earlier result, or
-    else from the new rows. After a user has deleted rows, the row may be an old one, so the whole
-    table is searched.
+    """Return each gap with the day of the row after it. This row is looked for in `earlier`, the
+    present gaps with their days, then in `new_rows`, and last in `all_rows`: after a user has
+    deleted rows, the row after a gap may be an old one.
     """
     by = ["device", "incarnation", "last"]
     fresh = _behind(new_rows, lacking).join(earlier, by, "left_anti")

@@ -74,8 +74,8 @@ class Ledgers:
         return self._granted[band]
 
     def low(self, band: str) -> bool:
-        """Whether the granted airtime runs low, so that the file should be written now. Otherwise a
-        frame would soon have to wait for the write.
+        """Whether the granted airtime runs low, so that the ledgers should be written now.
+        Otherwise a frame would soon have to wait for the write.
         """
         return self._granted[band] < self._part(band) / 2
 

@@ -229,8 +229,8 @@ def _most_sensors(site: Site) -> int:
 
 
 def _shortest_interval(site: Site) -> int | None:
-    """Return the shortest interval of `_INTERVALS`, in seconds, that is longer than the site's and
-    works; None if none does.
+    """Return the shortest interval of `_INTERVALS`, in seconds, that is longer than the site's
+    interval, and with which the plan works. None if there is no such interval.
     """
     for seconds in _INTERVALS:
         if seconds > site.every and _works(replace(site, every=seconds)):

@@ -132,8 +132,8 @@ class Journal:
         return token
 
     def _place(self) -> str:
-        """Return a text that differs between the file and a copy of it: the machine's id and the
-        file's inode.
+        """Return a text that differs between the journal's file and a copy of this file: the
+        machine's id and the file's inode.
         """
         return f"{_read(_MACHINE)} {os.stat(self._path).st_ino}"
 

@@ -93,8 +93,8 @@ class Greeting(BaseModel):
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
-    """Return a sentence if two members must not decide about clients together, else None. me,
-    member: their names.
+    """Return the reason, as a sentence, why two members must not decide about clients together;
+    None if they may. me, member: their names.
     """
     if min(mine.version, theirs.version) < max(mine.oldest, theirs.oldest):
         old = me if mine.version < theirs.version else member

@@ -143,9 +143,9 @@ def _come_back(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def begin(core: Core, me: str, moved_out: Collection[str], tell: Callable[[], None]) -> None:
-    """Resume all unfinished moves at the start of a site. `session_moves.queues` has the queues for
-    the other gateways already. me: this gateway's name. moved_out: keys of sessions that have left
-    and that no gateway has confirmed yet. tell: see `SessionMoves.tell`.
+    """Resume all unfinished moves at the start of a site. Before, `session_moves.queues` must have
+    the queues for the other gateways. me: this gateway's name. moved_out: keys of sessions that
+    have left and that no gateway has confirmed yet. tell: see `SessionMoves.tell`.
     """
     session_moves = moves_of(core)
     session_moves.me, session_moves.tell = me, tell

@@ -191,7 +191,7 @@ def prove(invitation: Invitation, csr: bytes) -> bytes:
 
 
 def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, str]:
-    """Return the answer to a request, and a line for this gateway's log. Blocks for the disk."""
+    """Return the answer to a request, and a line for this gateway's log. Waits for the disk."""
     try:
         spent = _grant(folder, parse(Request, data, MOST_REQUEST))
         if spent.address is not None and members.get(spent.name) != spent.address:

@@ -151,7 +151,7 @@ class Holder(Protocol):
         """
 
     def older_at(self, member: str) -> Iterable[str]:
-        """Return the clients whose records name a member in `older`."""
+        """Return the clients in whose records `older` contains this member."""
 
     def unsettled(self) -> Iterable[str]:
         """Return the clients whose session is suspect, or has moved to a member that has not

@@ -1,8 +1,8 @@
 """One member of a site: where the sessions of clients are, and how they move here. Sans-IO.
 
 In: links that begin and end, frames, the broker's lookups, the time. Out: frames (`send`), changes
-of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. `wake` asks for a
-call of `advance` at a time; a time that is past means soon.
+of the records here (`holder.py`), answers. All times are seconds on one monotonic clock.
+`wake(time)` requests a call of `advance` at this time, or soon if the time is past.
 """
 
 import heapq

@@ -67,7 +67,7 @@ class Sharing(ABC, Generic[Held]):
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
         """For each group of names, the marks (`Item.mark`) of its items, by name."""
         self._ready = False
-        """Whether all items of this gateway were passed to `changed` once."""
+        """Whether `changed` was called, and so knows all items of this gateway."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod
@@ -130,9 +130,9 @@ class Sharing(ABC, Generic[Held]):
     def changed(
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
     ) -> list[str]:
-        """Update the marks of these names. The first call must have the marks of all items of this
-        gateway. marks: mark by name; None if there is no item. done: links whose received items are
-        in this gateway's state now. Return the names of changed items.
+        """Update the marks of some items. The first call must have the marks of all items of this
+        gateway. marks: mark by the item's name; None if there is no such item. done: links whose
+        received items are in this gateway's state now. Return the names of changed items.
         """
         first, self._ready = not self._ready, True
         news: dict[str, int | None] = {}

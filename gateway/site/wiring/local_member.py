@@ -311,11 +311,11 @@ class Site:
     def _begin_again(
         self, key: str, connection: Connection, packet: Connect, twofold: bool
     ) -> bool:
-        """End a suspect session if it holds received packet identifiers: one of them may stand for
-        another message by now, which would be acknowledged and lost. Also end it if the client has
-        had two sessions, because both may have delivered a message. The session of a proved board
-        stays: its anti-replay window is never outdated in this way. A session also stays if the
-        CONNECT has Clean Start. Return whether the session was ended.
+        """End a suspect session if it holds received packet identifiers: the client may now use one
+        of them for another message, which would be acknowledged and lost. Also end it if the client
+        has had two sessions, because both may have delivered a message. The session of a proved
+        board stays: its anti-replay window is never outdated in this way. A session also stays if
+        the CONNECT has Clean Start. Return whether the session was ended.
         """
         place, session = self.holder.places.get(key), self.holder.session(key)
         twofold |= place is not None and place.unheard

@@ -53,8 +53,8 @@ the lookups of a whole group within a second. CROWD: clients in a group. MOST_CR
 clients than CROWD x MOST_CROWDS, the groups become larger, and their number hardly grows.
 """
 CROWD_S = 0.25
-"""Seconds without a session move after which the next group is disconnected, even if some sessions
-of the previous group remain.
+"""Seconds without a session move after which the next group of clients is disconnected, even if
+some sessions of the previous group remain.
 """
 HOLD_S = 1.0
 """Longest time, in seconds, for which the messages for a new link wait for a third member without a

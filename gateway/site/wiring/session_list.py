@@ -1,8 +1,8 @@
 """Lists of all sessions of a site, for users. No client waits for a list.
 
 In: requests of users here, and of other members. Out: counts, and lists in pages, for users of this
-gateway and for the other members. A member prepares one list at a time for each other member; the
-newest request counts.
+gateway and for the other members. A member prepares one list at a time for each other member. A
+newer request of that member replaces the list.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class SftpLanding(FileLanding):
             return self._wait(has_size)
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """Rename the marker, with one request. Create it if `old` is None or does not exist."""
+        """Rename the marker `old` to `new`, with one request. Create `new` if there is no `old`."""
 
         async def move() -> None:
             if old is not None:
