@@ -89,7 +89,9 @@ def _keep(
 
 
 def _write_durably(program: str, before: Path) -> None:
-    """Write the file atomically. The file is on disk when this returns."""
+    """Write a program to the file `before`, atomically. The file is on disk when this returns. If
+    root writes it, it belongs to the owner of the folder above its own.
+    """
     before.parent.mkdir(mode=0o700, exist_ok=True)
     new = before.with_suffix(".new")
     new.write_text(program)

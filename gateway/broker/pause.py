@@ -137,7 +137,9 @@ class Pause:
         self.put_off.clear()
 
     def leave(self) -> None:
-        """Drop the waiting publications. If a refusal ended the connection, begin its pause."""
+        """Drop the postponed publications. If a refusal ends the connection, begin the client's
+        pause now.
+        """
         broker = self._broker
         self.forget_put_off()
         if self.farewell:

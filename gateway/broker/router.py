@@ -59,8 +59,9 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, next in turn first. If any is at this gateway, return
-        only those. connected: True for those with a connection, else durable ones without.
+        """Return the eligible subscribers, beginning with the one whose turn it is. connected:
+        True: only subscribers with a connection; False: only durable subscribers without one. If
+        any of these is at this gateway, return only the subscribers at this gateway.
         """
         found = [
             pair

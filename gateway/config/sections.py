@@ -547,8 +547,8 @@ class AccessSection(Section):
 
 
 class QuotaSection(Section):
-    """Quotas of some users, over all their sessions together; boards have no quota. A missing key
-    means no quota of that kind.
+    """Quotas of each user whom `users` matches, over all sessions of that user together; boards
+    have no quota. A missing key means no quota of that kind.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -556,9 +556,9 @@ class QuotaSection(Section):
     that matches a user applies.
     """
     sessions: Count | None = None
-    """Largest number of sessions. A further session is refused with 0x97."""
+    """Largest number of sessions of a user. A further session is refused with 0x97."""
     connections: Count | None = None
-    """Largest number of connections. A further connection is refused with 0x97."""
+    """Largest number of connections of a user. A further connection is refused with 0x97."""
     messages_per_s: Count | None = None
     """Limit of messages published per second. A burst may have as many as a second allows. If a
     user is faster, the gateway reads more slowly from the user's clients.

@@ -44,7 +44,9 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Boards 3 and 4 reach an end of the scale SOON conversions after boards 1 and 2, and so on."""
+"""Boards 1 and 2 reach an end of the scale within SOON conversions, boards 3 and 4 SOON conversions
+later, and so on.
+"""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:

@@ -229,9 +229,10 @@ class RoamerUnderTest(Protocol):
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it. When board and gateway have a
-        connection, move the board to a place where the next gateway hears it, too. Returns whether
-        the new gateway had the board's MQTT session. Raises TimeoutError.
+        """Move the board to a place where only `gateway` hears it. When board and gateway have a
+        connection, move the board to a place where the next gateway hears it, too. Return whether
+        `gateway` had the board's MQTT session when the board connected. Raises TimeoutError if
+        there is no connection within `within` seconds.
         """
         ...
 
