@@ -36,7 +36,7 @@ class Statistics:
     disconnects: dict[ReasonCode, int] = field(default_factory=dict)
     """Connections that the broker ended, by reason."""
     repeated: int = 0
-    """QoS 2 PUBLISH packets that were duplicates."""
+    """Number of QoS 2 PUBLISH packets that were duplicates."""
     unknown_releases: int = 0
     """PUBREL packets for unknown identifiers."""
     expired: int = 0

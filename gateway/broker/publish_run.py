@@ -24,8 +24,7 @@ QOS_BITS = 0x06
 
 OVERHEAD = 64
 """Bytes that are counted for a queued message in addition to its payload. Properties, and the part
-of a topic name beyond this length, are counted as well.
-"""
+of a topic name beyond this length, are counted as well."""
 
 LARGE = 16_384
 """Size in bytes from which receivers get a view of a payload in place of a copy."""

@@ -282,7 +282,7 @@ class LimitsSection(Section):
     takes time.
     """
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
-    """The longest client identifier."""
+    """Longest client identifier accepted, in bytes."""
     will_bytes: Count = 64 * MEGABYTE
     """Size limit of all wills together. One user, or one address of anonymous clients, may use four
     fifths of it.

@@ -1,6 +1,6 @@
 """Continuation of the broker's time axis after the gateway was off.
 
-In: two notes from the last run, and the current clocks. `meta.axis` is written now and then,
+In: two notes from the last run, and the current clocks. `meta.axis` is written with some commits,
 `meta.uptime` once for each start. The clocks are the kernel's uptime, which outlives the gateway's
 process, and the time of day if known. Out: the present position of the axis. The uptime is exact,
 but useless after a reboot of the machine; `meta.axis` is as old as the last commit that wrote it.

@@ -91,8 +91,7 @@ class _Line:
 
     def met(self, life: tuple[int, int]) -> int | None:
         """Return the time of the board's first PUBLISH after the first WELCOME between two starts
-        (`life`), or None. The board sent an earlier PUBLISH before its start.
-        """
+        (`life`), or None. The board sent an earlier PUBLISH before its start."""
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
             return None

@@ -95,8 +95,7 @@ SWEEPS = (
 
 COUNTED_FROM = ("sample", "publication")
 """Last words of the names of some counts. At such a count, a fault may happen later than planned,
-if it had to wait for the end of another fault.
-"""
+if it had to wait for the end of another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:

@@ -392,10 +392,8 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a mistake if this message comes after a message with a higher sequence of the same
-        topic, incarnation and QoS. This rule holds neither for messages that were published again
-        nor for shared subscriptions.
-        """
+        """Yield a mistake if this message comes after one with a higher sequence of the same topic,
+        incarnation and QoS, unless it was published again or the subscription is shared."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late
