@@ -5,7 +5,7 @@ does not, the board gets its old firmware back, and an OncewayError says why. Th
 unsent readings is not touched.
 
 Before the first byte is written, the board's old program is saved in the registry's folder, without
-the identity page. The file is deleted when the board greets. After an interruption at any point,
+the identity page. This copy is deleted when the board greets. After an interruption at any point,
 the same command continues the update, and can still restore the old firmware.
 """
 

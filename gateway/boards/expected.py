@@ -425,7 +425,7 @@ class Expected:
         return json.dumps(rows)
 
     def write(self, text: str) -> None:
-        """Write the text of `news` to the file. Any thread may call it."""
+        """Write the text of `news` to the file of the boards' state. Any thread may call it."""
         self.saved.write(text)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:

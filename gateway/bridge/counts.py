@@ -38,7 +38,7 @@ class Counts:
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0
-        """Messages at QoS 0 that were dropped while suspect packets were sent alone
+        """Number of QoS 0 messages that were dropped while suspect packets were sent alone
         (`suspects.py`).
         """
         self.received = 0

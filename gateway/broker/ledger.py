@@ -135,7 +135,7 @@ class CommitWaits:
 
     def __init__(self) -> None:
         self.uncommitted: dict[int, list[Holder]] = {}
-        """Connections with packets that are sent when the commit is on disk."""
+        """For each commit, the connections with packets that wait until it is on disk."""
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until a commit is on a second disk, by the commit's number."""
         self.calls: dict[int, list[Callable[[], None]]] = {}

@@ -807,8 +807,8 @@ one frame between members must hold them.
 
 _DEFAULT_QUEUE = QueueSection()
 _MEMBER_QUEUE = QueueSection(full="drop the oldest")
-"""Queue rules for another member of the site. If it is away for long, its oldest messages are
-dropped, so that boards can continue.
+"""Queue rules for another member of the site. If the member is away for long, its oldest messages
+are dropped, so that boards can continue.
 """
 
 MEMBER = "onceway-site:"

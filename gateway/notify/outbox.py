@@ -79,8 +79,8 @@ class Outbox:
         )
 
     def write(self, text: str) -> bool:
-        """Write the file, so that a restart loses no message. Runs on any thread, one call at a
-        time. Return whether the file was written.
+        """Write the queues to the file, so that a restart loses no message. Runs on any thread, one
+        call at a time. Return whether the file was written.
         """
         self.job.begin()
         new = self._file.with_suffix(".new")
