@@ -52,9 +52,9 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Number that two versions of the entry have in common only if they are equal; `expires_in`
-        is left out, because it counts down. Of two entries of a topic, the entry with the higher
-        mark is valid.
+        """Number by which entries are compared. Equal entries have the same mark, whatever their
+        `expires_in`, which counts down. Of two entries of a topic, the entry with the higher mark
+        is valid.
         """
         encoded = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(encoded, digest_size=8).digest())
