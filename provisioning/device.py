@@ -178,9 +178,9 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether a board may lose readings if it gets this identity. True if the key changes, because
-    the board's EEPROM may have readings under the old key. False if the board's present device was
-    revoked. carried: the identity in the board's flash.
+    """Whether a board may lose readings if it gets this identity. This is so if the key changes,
+    because the board's EEPROM may have readings under the old key; but not if the board's present
+    device was revoked. carried: the identity in the board's flash.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")

@@ -5,7 +5,7 @@ does not, the board gets its old firmware back, and an OncewayError says why. Th
 unsent readings is not touched.
 
 Before the first byte is written, the board's old program is saved in the registry's folder, without
-the identity page. The file is deleted when the board greets. After an interruption at any point,
+the identity page. This copy is deleted when the board greets. After an interruption at any point,
 the same command continues the update, and can still restore the old firmware.
 """
 
@@ -89,7 +89,9 @@ def _keep(
 
 
 def _write_durably(program: str, before: Path) -> None:
-    """Write the file atomically. The file is on disk when this returns."""
+    """Write a program to the file `before`, atomically. The file is on disk when this returns. If
+    root writes it, it belongs to the owner of the folder above its own.
+    """
     before.parent.mkdir(mode=0o700, exist_ok=True)
     new = before.with_suffix(".new")
     new.write_text(program)

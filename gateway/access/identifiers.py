@@ -1,8 +1,8 @@
 """The rule that says which client identifiers a user may use.
 
 In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
-The section `[access]` sets the rule. A name in the device registry belongs to a board, or to the
-user with the same name.
+The section `[access]` sets the rule. In addition, an identifier that is the name of a board in the
+device registry is refused, unless the user has this name, too.
 """
 
 import secrets

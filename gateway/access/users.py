@@ -77,8 +77,8 @@ class Users:
     """The users in a file; empty if the file does not exist."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. A missing file has no users. Raises UsersError: for a faulty line with its
-        number, never with its content.
+        """Read the file. If it does not exist, there are no users. Raises UsersError; for a faulty
+        line, the error contains the line's number, never its content.
         """
         self.path = path
         self.hashes: dict[str, Hash] = {}

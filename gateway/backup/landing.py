@@ -61,8 +61,8 @@ def _put_piece(landing: Landing, name: str, data: bytes) -> None:
 
 
 def _names(landing: Landing, gateway: str) -> dict[str, str]:
-    """Return the first piece's name for each piece of a backup at the landing place, by the name of
-    the piece.
+    """Return, for the name of each piece of a backup at the landing place, the name of the backup's
+    first piece.
     """
     found = map(_NAME.fullmatch, landing.names_in(f"{gateway}/{FOLDER}"))
     return {match[0]: match[1] for match in found if match}

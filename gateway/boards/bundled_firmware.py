@@ -42,8 +42,8 @@ def kinds(root: Path = ROOT) -> dict[str, Kind]:
 
 
 def _sha256(root: Path, board: str, firmware: str, example: str) -> str | None:
-    """Return the hash of a board's HEX file, or None if there is no such file. A built file comes
-    before a packed one. The file names are those of `provisioning/boards.py`.
+    """Return the hash of a board's HEX file: the built file, or else the packed one. Return None if
+    neither exists. The file names are those of `provisioning/boards.py`.
     """
     built = root / "build" / "firmware" / firmware / f"{example}.hex"
     packed = root / "provisioning" / "hex" / f"{firmware if example == 'sensor' else board}.hex"

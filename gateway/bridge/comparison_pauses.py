@@ -14,8 +14,8 @@ FREE = 3
 FIRST_S = 10.0
 """First pause between two comparisons, in seconds. Each further pause is twice as long."""
 BYTES_PER_S = 100
-"""Bytes per second. A pause is at most as long as the read of the last comparison's bytes would
-take at this rate.
+"""Bytes per second. The longest pause after a comparison, in seconds, is the number of bytes that
+it read, divided by this rate.
 """
 _MOST_DOUBLINGS = 16
 

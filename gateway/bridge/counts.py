@@ -13,7 +13,9 @@ from gateway.system.log_throttle import LogThrottle
 log = logging.getLogger(__name__)
 
 _MOST_LOOPS = 16
-"""Largest number of log lines about loops, one for each bridge from which messages come back."""
+"""A loop is logged once for each bridge from which messages come back, for at most this many
+bridges.
+"""
 _TIMES = 200
 _WITHIN_S = 10.0
 """A message that is forwarded _TIMES times within _WITHIN_S seconds is probably in a loop."""
@@ -36,7 +38,7 @@ class Counts:
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0
-        """Messages at QoS 0 that were dropped while suspect packets were sent alone
+        """Number of QoS 0 messages that were dropped while suspect packets were sent alone
         (`suspects.py`).
         """
         self.received = 0

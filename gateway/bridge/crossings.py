@@ -125,7 +125,7 @@ class Crossings:
             self.received[found[0]] = found[1]
 
     def answered(self, packet: Puback | Pubrec) -> None:
-        """Note our broker's answer to a message."""
+        """Note our broker's answer to a message of the other broker."""
         found = self._arriving.get(packet.packet_id)
         if found is not None and packet.reason < ReasonCode.UNSPECIFIED_ERROR:
             self._note(*found)

@@ -148,5 +148,7 @@ class FarFilters:
 
 
 def subscription(topic_filter: str, qos: int) -> Subscription:
-    """Return a subscription that does not return messages to their publisher [MQTT-3.8.3-3]."""
+    """Return a bridge's subscription: No Local, with RETAIN as published, and with retained
+    messages only if the subscription is new [MQTT-3.8.3-3].
+    """
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)

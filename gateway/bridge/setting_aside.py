@@ -19,8 +19,8 @@ from gateway.broker.session import Session
 
 
 class SetAside(NamedTuple):
-    """A message that was set aside. lost: number of messages dropped because of the bound; this
-    message is one of them if it is too large.
+    """A message that was set aside. lost: number of messages dropped because too many were set
+    aside; this message is one of them if it is too large.
     """
 
     topic: str

@@ -152,8 +152,8 @@ class QueueAge:
         """
 
     def sample(self, now: float, first: int, after: int) -> None:
-        """Take a sample. first: number of the oldest waiting message. after: number of the newest
-        message, plus 1.
+        """Note which messages wait at this time. first: number of the oldest waiting message.
+        after: number of the newest message, plus 1.
         """
         samples = self._samples
         while samples and samples[0][1] <= first:

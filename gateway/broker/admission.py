@@ -89,9 +89,9 @@ class Admission:
         return ""
 
     def lacks_session(self, owner: Origin | None, end: Callable[[Session], None]) -> str:
-        """Make room for a session: if there are too many, end an empty session. Return "" if there
-        is room, else the exceeded bound in words. end: ends a session.
-        """
+        """Make room for a session of `owner`. If the owner has its full share of the sessions, end
+        an empty session of the owner. If there are too many sessions in all, end any empty session.
+        Return "" if there is room, else the exceeded bound in words. end: ends a session."""
         core, most = self._core, self._core.limits.sessions
         if owner is not None and not within(owner.sessions + 1, most):
             if (found := self._idle.take(lambda item: item.origin is owner)) is None:

@@ -88,7 +88,7 @@ class Changes:
         self.urgent = False
         """Whether a client or caller waits for this commit."""
         self.bytes = 0
-        """Size of the message rows in bytes."""
+        """Bytes that these changes take on the disk, roughly: messages, wills and subscriptions."""
         self.clock: int | None = None
         """Start of this boot in µs UTC if it has become known since the last commit, else None."""
         self.sessions: dict[int, PersistentSession] = {}

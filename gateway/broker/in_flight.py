@@ -60,7 +60,7 @@ class InFlight:
         )
 
     def distance(self, number: int) -> int:
-        """Return the distance from the oldest identifier in use to message `number`, 0 if none."""
+        """Return how many identifiers `number` is beyond the oldest in use; 0 if none is in use."""
         last = packet_id(number) - 1
         used = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         return max(((last - identifier) % IDENTIFIERS + 1 for identifier in used), default=0)

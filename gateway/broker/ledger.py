@@ -35,7 +35,7 @@ class Statistics:
     disconnects: dict[ReasonCode, int] = field(default_factory=dict)
     """Connections that the broker ended, by reason."""
     repeated: int = 0
-    """QoS 2 PUBLISH packets that were duplicates."""
+    """Number of QoS 2 PUBLISH packets that were duplicates."""
     unknown_releases: int = 0
     """PUBREL packets for unknown identifiers."""
     expired: int = 0
@@ -134,7 +134,7 @@ class CommitWaits:
 
     def __init__(self) -> None:
         self.uncommitted: dict[int, list[Holder]] = {}
-        """Connections with packets that are sent when the commit is on disk."""
+        """For each commit, the connections with packets that wait until it is on disk."""
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until a commit is on a second disk, by the commit's number."""
         self.calls: dict[int, list[Callable[[], None]]] = {}

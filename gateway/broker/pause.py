@@ -137,7 +137,7 @@ class Pause:
         self.put_off.clear()
 
     def leave(self) -> None:
-        """Drop the waiting publications. If a refusal ended the connection, begin its pause."""
+        """Drop postponed messages. If a refusal ended the connection, begin the client's pause."""
         broker = self._broker
         self.forget_put_off()
         if self.farewell:

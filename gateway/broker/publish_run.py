@@ -23,9 +23,8 @@ RETAIN = 0x01
 QOS_BITS = 0x06
 
 OVERHEAD = 64
-"""Overhead of a queued message in addition to its payload, in bytes. A topic name of up to this
-length is included.
-"""
+"""Bytes that are counted for a queued message in addition to its payload. Properties, and the part
+of a topic name beyond this length, are counted as well."""
 
 LARGE = 16_384
 """Size in bytes from which receivers get a view of a payload in place of a copy."""

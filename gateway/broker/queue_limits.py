@@ -264,9 +264,9 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 def trim(core: Core, session: Session) -> None:
     """Shorten a queue whose front was read: drop expired messages and the bytes in `to_drop`. If
-    the queue drops its oldest messages when full, drop all beyond its bounds. In a long queue, drop
-    another tenth of the bounds, as room for new messages.
-    """
+    the queue exceeds its bounds and drops its oldest messages when full, drop messages until the
+    bounds are kept. If it then had more than PAGE_ROWS messages, drop a tenth of the bounds more,
+    as room for new messages."""
     send_flow = session.send_flow
     _drop_expired(core, session)
     while send_flow.to_drop > 0 and _drop_oldest(core, session, 0, send_flow.to_drop):

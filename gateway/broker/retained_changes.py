@@ -48,7 +48,8 @@ def keep(core: Core, message: Retained) -> None:
 
 
 def clear(core: Core, topic: str) -> bool:
-    """Remove a topic's message for a publisher. Return False if there surely was none."""
+    """Remove a topic's message for a publisher. Return False if there was none. If gateways share
+    messages, return True: another one may have a message."""
     core.changes.origins["retained", topic] = None
     if core.retained.shared:  # a peer gateway may have a message
         _delete(core, topic, next_version(core, topic))

@@ -59,9 +59,9 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, next in turn first. If any is at this gateway, return
-        only those. connected: True for those with a connection, else durable ones without.
-        """
+        """Return the eligible subscribers, beginning with the one whose turn it is. connected:
+        True: only subscribers with a connection; False: only durable subscribers without one. If
+        this gateway has any, return only the subscribers at this gateway."""
         found = [
             pair
             for pair in self.members.items()

@@ -113,7 +113,7 @@ class SendFlow:
         self.maximum = 1
         """Limit of messages in flight: the lower of Receive Maximum and the broker's own bound."""
         self.messages = 0
-        """Messages queued or in flight."""
+        """Number of messages that are queued or in flight."""
         self.size = 0
         """Bytes of the messages queued or in flight."""
         self.tail = 0
@@ -147,7 +147,7 @@ class SendFlow:
 
     @property
     def holds_messages(self) -> bool:
-        """Whether there is a message, or an identifier that waits for PUBCOMP."""
+        """Whether the flow has a message, or an identifier that waits for PUBCOMP."""
         return bool(self.messages or self.pending or self.behind or self.flights.released)
 
     # -- queue and send
@@ -555,9 +555,8 @@ class SendFlow:
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
 
     def row(self) -> tuple[int, bytes, bytes]:
-        """Return the columns for the open changes: next number to send, identifiers sent and not
-        acknowledged, identifiers released.
-        """
+        """Return the columns that the next commit writes: next number to send, identifiers sent and
+        not acknowledged, identifiers released."""
         self.sealed, flights = (self.ledger.changes.number, self.sent), self.flights
         again = [packet_id(number) for number, _ in flights.resend] if flights.resend else []
         sent = [*flights.acknowledging, *flights.receiving, *again]

@@ -177,7 +177,7 @@ class TopicIndex(Generic[T]):
         self._topics.append(topic)
 
     def clear(self) -> list[T]:
-        """Mark all topics as stale. Return the topics that were known."""
+        """Remove all topics from the index, and mark them as stale. Return these topics."""
         for topic in self._topics:
             topic.indexed = False
             topic.stale = True

@@ -24,7 +24,9 @@ def offers(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _devices() -> Iterable[str]:
-    """Return the names of the device registry: from the running gateway, else from the file."""
+    """Return the names of the device registry: from the running gateway, else from the registry's
+    file.
+    """
     folder = running_folder(None, None)
     with suppress(Exception):
         return [row["name"] for row in ask(folder, do="boards")]

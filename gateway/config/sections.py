@@ -284,7 +284,7 @@ class LimitsSection(Section):
     filter takes time.
     """
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
-    """The longest client identifier."""
+    """Longest client identifier accepted, in bytes."""
     will_bytes: Count = 64 * MEGABYTE
     """Size limit of all wills together. One user, or one address of anonymous clients, may use four
     fifths of it.
@@ -550,8 +550,8 @@ class AccessSection(Section):
 
 
 class QuotaSection(Section):
-    """Quotas of some users, over all their sessions together; boards have no quota. A missing key
-    means no quota of that kind.
+    """Quotas of each user whom `users` matches, over all sessions of that user together; boards
+    have no quota. A missing key means no quota of that kind.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -559,9 +559,9 @@ class QuotaSection(Section):
     that matches a user applies.
     """
     sessions: Count | None = None
-    """Largest number of sessions. A further session is refused with 0x97."""
+    """Largest number of sessions of a user. A further session is refused with 0x97."""
     connections: Count | None = None
-    """Largest number of connections. A further connection is refused with 0x97."""
+    """Largest number of connections of a user. A further connection is refused with 0x97."""
     messages_per_s: Count | None = None
     """Limit of messages published per second. A burst may have as many as a second allows. If a
     user is faster, the gateway reads more slowly from the user's clients.
@@ -810,8 +810,8 @@ one frame between members must hold them.
 
 _DEFAULT_QUEUE = QueueSection()
 _MEMBER_QUEUE = QueueSection(full="drop the oldest")
-"""Queue rules for another member of the site. If it is away for long, its oldest messages are
-dropped, so that boards can continue.
+"""Queue rules for another member of the site. If the member is away for long, its oldest messages
+are dropped, so that boards can continue.
 """
 
 MEMBER = "onceway-site:"

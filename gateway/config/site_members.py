@@ -13,8 +13,8 @@ FILE = "members.json"
 
 
 def follow(config: Config) -> bool:
-    """Use the signed list of members, if it exists and names this gateway. Return whether the
-    members have changed.
+    """Put the members of the signed list into `config`, if the list exists and names this gateway.
+    Return whether this has changed the members.
     """
     if config.site is None:
         return False

@@ -44,7 +44,9 @@ def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
 
 
 def _seen(data: Path) -> int | None:
-    """Return the newest time that the gateway has believed, in µs since 1970; None if unknown."""
+    """Return the newest time of day that the gateway's store has noted, in µs since 1970; None if
+    it has none, or cannot be read.
+    """
     try:
         with closing(connect_to_read(data / FILE)) as database:
             return last_seen(database)

@@ -143,7 +143,9 @@ class Mirror:
                 self.looking.fail(error)
 
     def _look(self) -> None:
-        """Update the state of each board, and drop boards that may not connect any more."""
+        """Publish the state of each board if it has changed. Drop boards that may not connect any
+        more.
+        """
         self._clear()
         online_here = connected(self._engine)
         for device in self.last.devices:

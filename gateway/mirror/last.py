@@ -67,7 +67,7 @@ class LastReadings:
         self._new = False
         self._counts_text = self._topics_text = "{}"
         self.axis: Callable[[], float] = lambda: 0.0
-        """Returns the time on the broker's time axis, in seconds."""
+        """Function that returns the time on the broker's time axis, in seconds."""
         self._timeless = HourCounts()
         """Counts of readings that arrived while the clock was not synchronised. Their times are on
         the time axis, not UTC.

@@ -302,7 +302,7 @@ class ClientLink:
         self.throttle()
 
     def read_on(self) -> None:
-        """Continue to read, because the commit is on disk."""
+        """Continue to read: the commit for which this link has waited is on disk."""
         self._held_back = False
         self._hear()
         self.throttle()
@@ -391,7 +391,7 @@ class ClientLink:
                 self._transport.resume_reading()
 
     def go_on(self) -> None:
-        """Continue with the client's postponed input."""
+        """Continue with the client's postponed input, unless there is still a reason to wait."""
         self._put_off = False
         connection = self.connection
         if self._held_back or self._quota_pause or connection.full:

@@ -560,7 +560,9 @@ class Commits:
             self._engine.gather(clients)
 
     def sweep(self) -> None:
-        """Commit changes for which no client waits, if any, and delete unneeded rows."""
+        """Commit the changes for which no client waits, and delete unneeded rows. If there is no
+        such work, do nothing.
+        """
         self._engine.do(self._sweep)
 
     def _sweep(self) -> None:

@@ -63,7 +63,7 @@ class Output:
         """Links whose transports get more of their output in the next call of `_feed`."""
         self._feeding = False
         self._payloads: dict[int, int] = {}
-        """Number of links that hold a payload, by its `id`."""
+        """Number of links that hold each payload, by the `id` of the payload's object."""
 
     def note_unsent(self, link: Link, unsent: int) -> None:
         """Note the number of unsent bytes of a link's transport."""

@@ -298,8 +298,8 @@ def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
-    """Return the gateway's part in its site. Without a site, return None, and remove from the
-    broker what an earlier site has left."""
+    """Return the gateway's part in its site. Without a site, return None; also end the sessions of
+    peer gateways of an earlier site, and the session moves with them."""
     if config.site is None:
         forget_members(engine.broker)
         engine.broker.neighbours.leave()

@@ -15,7 +15,7 @@ from enum import IntEnum
 from gateway.site.errors import SiteError
 
 FRAME_BYTES = 1 << 20
-"""Largest body, in bytes."""
+"""Largest body of a frame, in bytes."""
 _HEAD = struct.Struct("!IB")
 _NUMBER = struct.Struct("!I")
 

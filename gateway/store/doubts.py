@@ -21,7 +21,7 @@ FILE = "in-doubt.json"
 MOST = 1024
 """Largest number of entries; beyond it the oldest is dropped."""
 LONGEST = 256
-"""Longest client identifier that is recorded, in characters."""
+"""Longest client identifier, in characters, whose suspect session is recorded."""
 _MOST_BYTES = 8_000_000
 
 

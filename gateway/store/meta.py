@@ -14,7 +14,7 @@ from gateway.store import twins
 from gateway.store.cells import HIGHEST
 
 UPLINK = "uplink."
-"""Prefix of the uplink's keys."""
+"""Prefix of the uplink's keys in the table `meta`."""
 _NUMBER = r"([0-9]{1,16})"
 
 

@@ -1,6 +1,6 @@
 """Continuation of the broker's time axis after the gateway was off.
 
-In: two notes from the last run, and the current clocks. `meta.axis` is written now and then,
+In: two notes from the last run, and the current clocks. `meta.axis` is written with some commits,
 `meta.uptime` once for each start. The clocks are the kernel's uptime, which outlives the gateway's
 process, and the time of day if known. Out: the present position of the axis. The uptime is exact,
 but useless after a reboot of the machine; `meta.axis` is as old as the last commit that wrote it.
@@ -99,7 +99,9 @@ def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
-    """Save that the time axis is at `axis` seconds at this uptime."""
+    """Save a pair of times: the position of the time axis, in seconds, and the kernel's uptime at
+    this moment.
+    """
     value = f"{int(axis * 1000)} at {int(now.seconds * 1000)} of {now.machine}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('uptime', ?)", (value,))
 

@@ -90,7 +90,7 @@ class Numbers:
         )
 
     def nameless(self) -> str:
-        """Return the name that rows without identity have as the device in their keys."""
+        """Return the device in the keys of rows without identity: @GATEWAY."""
         return nameless(self.origin().gateway)
 
 

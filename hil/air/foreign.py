@@ -24,7 +24,8 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Number of frames replayed, or forged, for a gateway after a frame that the gateway has sent."""
+"""Number of frames that are sent in answer to one frame of a gateway: recorded frames (the newest
+one is sent in addition), or changed copies of the newest one."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3

@@ -16,7 +16,7 @@ NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut", "centre-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
-"""Kinds for benches without clients, in which all boards have a radio."""
+"""Kinds that suit only benches without clients, in which all boards have a radio."""
 NO_KILLS = {"number-taken"}
 """Kinds after which a bench must not kill the gateway: it would have no sessions then, and boards
 and clients would publish messages in flight again.
@@ -34,7 +34,7 @@ MUST_SAY: dict[str, dict[str, Any]] = {
     "line-noise": {"rate": 0.002},
     "line-trace": {"trace": "bursts"},
 }
-"""Values of the keys that have no default, by kind of fault."""
+"""Values that a drawn fault has for keys without a default, by kind of fault."""
 _WIDTH = 0.001  # width of the range `between` of a drawn fault, as a share of the run
 
 _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)

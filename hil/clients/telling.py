@@ -13,7 +13,7 @@ continues. Keys of each line: `event`; `t`, the machine's monotonic clock in nan
 - `unasked` for an answer to a packet not sent on the connection.
 
 sequence: 1 for the first message, and one more for each further one. A foreign program may leave
-out `t`; the rig then uses the time of the previous line, at which the message was not yet sent.
+out `t`; the rig then uses the time of the program's previous line, which is before the event.
 """
 
 import json

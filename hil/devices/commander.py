@@ -13,7 +13,7 @@ from hil.programs.ports import free_port
 
 
 class Commander:
-    """A client with a persistent session, which repeats unacknowledged messages."""
+    """The client that commands boards. It repeats unacknowledged commands after a reconnect."""
 
     def __init__(self) -> None:
         self.port = free_port()

@@ -44,7 +44,7 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Boards 3 and 4 reach an end of the scale SOON conversions after boards 1 and 2, and so on."""
+"""Boards 1 and 2 reach an end of the scale within SOON conversions, 3 and 4 within SOON more."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
@@ -66,7 +66,7 @@ class Boards(WiredDevice):
 
     @property
     def board(self) -> SimulatedBoard:
-        """Return the board that has the name now."""
+        """Return the present board with this name."""
         return self._boards[-1][0]
 
     @property

@@ -94,9 +94,8 @@ class SiteUnderTest(Protocol):
 
     async def start_gateway(self) -> None: ...
     async def die(self, *, card_too: bool) -> Path:
-        """Kill gateway and uplink for good. card_too: whether the gateway's data are lost with it;
-        only the rig still reads them. Return the path of the data.
-        """
+        """Kill gateway and uplink for good. card_too: whether the gateway's data are lost, too;
+        then only the rig still reads them. Return the path of the data."""
         ...
 
     async def land(self, data: Path) -> None:
@@ -229,10 +228,10 @@ class RoamerUnderTest(Protocol):
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it. When board and gateway have a
-        connection, move the board to a place where the next gateway hears it, too. Returns whether
-        the new gateway had the board's MQTT session. Raises TimeoutError.
-        """
+        """Move the board to a place where only `gateway` hears it. When board and gateway have a
+        connection, move the board to a place where the next gateway hears it, too. Return whether
+        `gateway` had the board's MQTT session when the board connected. Raises TimeoutError if
+        there is no connection within `within` seconds."""
         ...
 
 

@@ -90,9 +90,8 @@ class _Line:
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """Return the time of the board's first PUBLISH between two starts (`life`), or None. A
-        PUBLISH before the first WELCOME does not count: the board had sent it before its start.
-        """
+        """Return the time of the board's first PUBLISH after the first WELCOME between two starts
+        (`life`), or None. The board sent an earlier PUBLISH before its start."""
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
             return None

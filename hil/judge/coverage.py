@@ -94,8 +94,8 @@ SWEEPS = (
 """Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Words with which the names of some counts end. At such a count, a fault may happen at a later
-value than planned, because it had to wait for another fault."""
+"""Last words of the names of some counts. At such a count, a fault may happen later than planned,
+if it had to wait for the end of another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:

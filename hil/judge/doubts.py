@@ -38,7 +38,8 @@ def without_delivery(seen: Seen) -> Iterator[str]:
 
 
 def found(seen: Seen) -> list[str]:
-    """Return a sentence for each hop, fault, delivery or report that the history lacks."""
+    """Return the reasons why the history is not enough for a verdict: hops not read to the end,
+    faults that did not happen, missing reports of the rig, missing deliveries."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts = [f"hop {hop} was not read to the end" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)

@@ -18,7 +18,7 @@ have kept: this many may arrive before the rig reads the counter again."""
 LATE_SHARE = 10
 """The tolerance is at least 1 / LATE_SHARE of the run's publications."""
 LATE_S = 2.0
-"""A fault may also be late by all publications within this many seconds after the planned count:
+"""Seconds. A fault may also be late by all publications within this time after the planned count:
 clients that had to wait can send hundreds of them between two reads of the rig.
 """
 OF_SITE = ("gateway", "landing", "uplink", "ingest")

@@ -45,8 +45,8 @@ class Seen:
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times at which a client has sent a PUBLISH again, with DUP, in the same QoS exchange."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Number of times that the gateway answered PUBREL with 0x92, or PUBREC had a reason code of
-    0x80 or above, by line and packet identifier."""
+    """Number of refusals by the gateway: PUBCOMPs with 0x92, and PUBRECs with a reason code of 0x80
+    or above. Key: line and packet identifier."""
     aside: set[tuple[str, int]] = field(default_factory=set)
     """PUBLISH packets that were refused for good, by line and packet identifier."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))

@@ -238,7 +238,7 @@ class _Model:
     in_session: set[Key] = field(default_factory=set)
     """Messages that were received in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
-    """End of the last connection on which a message arrived, by message."""
+    """For each message, the end of the last connection on which it arrived."""
     unfinished: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
@@ -392,7 +392,8 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a mistake if this message, published only once, comes after a later message."""
+        """Yield a mistake if this message comes after one with a higher sequence of the same topic,
+        incarnation and QoS, unless it was published again or the subscription is shared."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late

@@ -46,7 +46,7 @@ def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text; a table of a bench as one line, without empty and False values."""
+    """Return a value as text; a bench's table in one line, without empty and False values."""
     if isinstance(value, list):
         return "\n".join(map(_text, value))
     if isinstance(value, dict):

@@ -43,10 +43,9 @@ Tell = Callable[[dict[str, Any]], object]
 @dataclass(slots=True)
 class _Direction:
     """One direction of a session. fitting: number of frames of this session. strange: number of
-    byte strings that only look like frames. ahead: payloads of frames that arrived before an
-    earlier one was complete. arrived: next sequence that the other end expects, if it gets only
-    complete frames.
-    """
+    byte strings that only look like frames. expected: sequence of the next frame to read. ahead:
+    payloads of later frames that were seen already, by sequence. arrived: next sequence that the
+    other end expects, if it gets only complete frames."""
 
     fitting: int = 0
     strange: int = 0

@@ -1,7 +1,7 @@
 """Counts of duplicates by device, stored in the commit that left the duplicates out.
 
-In: the counts of a micro-batch. Out: a part of the commit's note, with the largest counts; and the
-counts from the notes of earlier commits. The table `…_quality` is made from these counts
+In: the counts of a micro-batch. Out: a part of the commit's note, with the MOST largest counts; and
+the counts from the notes of earlier commits. The table `…_quality` is made from these counts
 (`summary/quality.py`).
 """
 

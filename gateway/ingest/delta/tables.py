@@ -300,7 +300,9 @@ def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
 
 
 def mend(publications: Table, *others: Table) -> None:
-    """Remove incomplete commits of the tables. Call this at a start, before the tables are read."""
+    """Remove the newest commit of each table on a local disk, if it is incomplete after a power
+    cut. Call this at a start, before the tables are read.
+    """
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]

@@ -226,7 +226,7 @@ def _is_broken_link(path: Path) -> bool:
 
 
 def _is_sparks(name: str) -> bool:
-    """Whether the name of an entry in a checkpoint is one that Spark or Hadoop gives."""
+    """Whether Spark or Hadoop gives an entry in a checkpoint this name."""
     return name in (*FOLDERS, METADATA) or name.startswith((".", "_"))
 
 

@@ -39,8 +39,8 @@ split, so there may be more.
 """
 
 SECOND = 1 << 31
-"""Bit that is set in the number of a chunk (`sink/merged_batches.py`) with conflicting rows. Its
-number is then above those of all other chunks of a task.
+"""Bit that is set in the number of a task's chunk of conflicting rows (`sink/merged_batches.py`),
+so that this number is above the number of every other chunk of the task.
 """
 
 SMALL_PARTITION_ROWS = 20_000

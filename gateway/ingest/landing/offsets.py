@@ -32,7 +32,9 @@ R = TypeVar("R")
 
 LOOK_UPS_AT_ONCE = 32
 AHEAD = 4096
-"""Largest number of manifests that are looked up at once."""
+"""Largest number of manifests that one round of look-ups asks for, over all feeds; more if there
+are more feeds.
+"""
 
 HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0

@@ -104,7 +104,9 @@ class Trust:
         )
 
     def say(self, gateways: Iterable[str]) -> None:
-        """Log the untrusted gateways among these, if there is a new one since the last call."""
+        """If a gateway among these is untrusted, and was not at the last call, log all untrusted
+        gateways among them.
+        """
         waiting = {gateway for gateway in gateways if self.waits(gateway)}
         if waiting - self._waiting:
             shown = sorted(waiting)[:SHOWN]

@@ -83,8 +83,8 @@ class Skeleton:
 
 def find(payloads: pa.Array) -> Iterator[Plain]:
     """Decode the payloads that can be decoded in bulk. Yield their records, one result for each
-    group of alike payloads. A payload that cannot be decoded so is in no result. payloads: binary,
-    without nulls.
+    group of alike payloads. The remaining payloads are in no result, and need another decoder.
+    payloads: binary, without nulls.
     """
     if not len(payloads):
         return

@@ -31,7 +31,7 @@ def since(
     publications: Table, log: CommitLog, covers: int | None, until: int, whole: bool = False
 ) -> Changes:
     """Return the changes in versions after `covers` up to `until`. All rows count as new in four
-    cases: `whole` is set; `covers` is None, because the other table is empty; a commit has
+    cases: `whole` is set; `covers` is None, because the derived table is empty; a commit has
     rewritten the table; or a commit is no longer in the log.
 
     Rows deleted by `expire` do not count as removed, because results computed from them stay true.

@@ -157,9 +157,9 @@ def _text(name: str) -> Column:
 
 
 def _intervals(listed: DataFrame) -> DataFrame:
-    """Return each state that a device had in its registry's lists. A state lasts from the list with
-    time `since` to the next list with another state, at `until`. For the newest state, `until` is
-    null.
+    """Return the states that each device had in its registry's lists, one row for each. `since`:
+    time of the first list with the state. `until`: time of the next list with another state; null
+    for the newest state.
     """
     order = Window.partitionBy("site", "device").orderBy("listed")
     state = F.struct("board", "firmware", "link")

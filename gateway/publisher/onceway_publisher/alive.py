@@ -46,7 +46,9 @@ class Alive:
         return max(0.0, min(ends, self._answered + STALLED_S) - now)
 
     def silence(self, now: float, in_flight: bool) -> str | None:
-        """Return the reason why the connection counts as dead, or None."""
+        """Return the reason why the connection counts as dead, or None. in_flight: whether a
+        message waits for its acknowledgement.
+        """
         if self._pinged is not None and now - self._pinged >= ANSWER_S:
             return f"the gateway was silent for {ANSWER_S:g} s"
         if in_flight and now - self._answered >= STALLED_S:

@@ -98,7 +98,7 @@ class MemberForwarding:
         """Whether the exchange over the present link is still postponed (`joined`, hold_s)."""
         self._mine = 0
         self._peer = 0
-        """Number of the other side's current round, 0 while unknown."""
+        """Number of the other side's current round (see `Hello`), 0 while unknown."""
         self.is_open = False
         self._waiting: deque[tuple[int, bytes]] = deque()
         self.waiting = 0

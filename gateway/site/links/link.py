@@ -201,7 +201,9 @@ class Link(asyncio.Protocol):
         self.answered = False
         """Whether the peer has echoed a keep-alive that was sent after joining."""
         self.stop_reason: str | None = None
-        """The reason in the peer's BYE; empty if the peer stops, None if there was no BYE."""
+        """The reason in the peer's BYE; empty if the BYE only says that the peer stops; None if no
+        BYE came.
+        """
         self.reason = ""
         """Reason of the end, in words."""
         self.settled: asyncio.Future[None] = loop.create_future()

@@ -61,7 +61,9 @@ class Replicated:
         self._look()
 
     def _look(self) -> None:
-        """Compute `commit` again, and call the functions that are due."""
+        """Compute `commit` again. Then call the functions that have waited for a commit up to this
+        one.
+        """
         self.commit = self._unsafe[0][0] - 1 if self._unsafe else self._on_disk
         if self._calls:
             due = [call for number, call in self._calls if number <= self.commit]

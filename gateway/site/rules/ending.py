@@ -235,7 +235,9 @@ class Ending:
     def _stay(
         self, record: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
     ) -> None:
-        """Keep this gateway's record, mark it as suspect, and answer."""
+        """Keep this gateway's record, and mark it as suspect on disk. Then call `add` with the
+        answer.
+        """
         client = ended.client
         self._working.begin(client)
 

@@ -72,8 +72,8 @@ class Outcome(NamedTuple):
     suspect: bool = False
     """Whether it is possible that the client does not know that its last session has ended."""
     twofold: bool = False
-    """Whether two sessions of the client continued without knowing of one another. If so, a new
-    session replaces the suspect one.
+    """Whether two sessions of the client continued without knowing of one another. If so, the
+    suspect session does not continue: a new session replaces it.
     """
 
 

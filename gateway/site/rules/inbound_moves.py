@@ -204,8 +204,8 @@ class InboundMoves:
         )
 
     def _watch(self, member: str) -> None:
-        """Plan a check of the member's progress, if sessions are expected from it and all its
-        frames have been reported as processed.
+        """Plan a check of the member's progress, if sessions are expected from the member and this
+        gateway has reported all the member's frames as processed.
         """
         if self._count[member] and not self._owed[member] and member not in self._watched:
             self._watched.add(member)

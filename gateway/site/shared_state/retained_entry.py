@@ -52,8 +52,9 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Number that identifies the entry without `expires_in`, which counts down. Of two entries
-        of a topic, the entry with the higher mark is valid.
+        """Number by which entries are compared. Equal entries have the same mark, whatever their
+        `expires_in`, which counts down. Of two entries of a topic, the entry with the higher mark
+        is valid.
         """
         encoded = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(encoded, digest_size=8).digest())

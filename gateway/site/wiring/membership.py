@@ -267,9 +267,9 @@ class Membership:
     async def hand_over(
         self, clients: Sequence[str], send_away: Callable[[Collection[str]], None]
     ) -> None:
-        """Disconnect these clients, some at a time, and wait until their sessions have moved to
-        their new members. The wait ends when no session remains, when none moves any more, or after
-        HAND_OVER_S.
+        """Disconnect these clients, group by group, and wait until their sessions have moved to
+        other members. The wait also ends if no session has moved for HOP_S, if no other member is
+        connected, or after HAND_OVER_S.
         """
         end = asyncio.get_running_loop().time() + HAND_OVER_S
         size = max(CROWD, len(clients) // MOST_CROWDS)
