@@ -94,7 +94,7 @@ class Recovered:
     """The contents of the store at a start, except the tails of long queues (`tails`)."""
 
     boot: int = 1
-    """Number of this start."""
+    """Number of this start of the gateway with this store, from 1."""
     now: float = 0.0
     """Time on the time axis, in seconds, from which this start continues."""
     next_session: int = 1

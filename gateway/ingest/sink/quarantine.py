@@ -46,8 +46,8 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether a batch in quarantine may be intact: it is there only because the ingest could
-        not read it for a while. The ingest tries to read such a batch again.
+        """Whether quarantine may contain an intact batch that the ingest could not read at the
+        time. The ingest tries to read such a batch again.
         """
 
     def add(self, damaged: list[DamagedBatch]) -> None:
