@@ -24,17 +24,17 @@ AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, 
 """number, bridge, time of setting aside (µs since 1970, None if the clock was unknown), topic, QoS,
 1 if retained, properties, expires (axis ms), payload, reason."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
-"""id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
+"""id, topic, 1 if retained, count, properties, expires (ms on the time axis), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN),
 properties for this receiver. Then: filter of the shared subscription, bytes of one publication for
 the bounds (`PublishRun.weight`)."""
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
-"""topic, publishing client, QoS, properties, expires (axis ms), payload (empty for a deletion),
-version (0 or None: not shared with peer gateways)."""
+"""topic, publishing client, QoS, properties, expires (ms on the time axis), payload (empty for a
+deletion), version (0 or None: not shared with peer gateways)."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
-"""client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message
-expiry in s, payload."""
+"""client, due (ms on the time axis; None while connected), delay in s, topic, QoS, retain,
+properties, message expiry in s, payload."""
 SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """

@@ -310,7 +310,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return the maker of the broker's neighbours: a site's if there is or was a site."""
+    """Return the class or function that makes `Neighbours`: for a site if there is or was one."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

@@ -42,7 +42,7 @@ readings.
 
 
 class NotFound(OncewayError):
-    """No searched place has the reading."""
+    """Error: no searched place has the reading."""
 
     exit_code = 1
 

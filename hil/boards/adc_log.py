@@ -46,9 +46,7 @@ class Started:
 
 
 class AdcLog:
-    """The ADC log of one simulated board. conversions, starts: the entries that `look` has read, in
-    order.
-    """
+    """The ADC log of one board. conversions, starts: the entries that `look` has read, in order."""
 
     def __init__(self, path: Path) -> None:
         self.conversions: list[Conversion] = []

@@ -65,9 +65,7 @@ class SketchedBoard(SimulatedDevice):
         return 0 if self._off else super().waiting
 
     def look(self) -> int:
-        """Return the number of publications that the board was seen to send. Status messages do
-        not count.
-        """
+        """Return the number of publications, without statuses, that the board was seen to send."""
         super().look()
         return self._sent.readings
 

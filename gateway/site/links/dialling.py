@@ -34,7 +34,9 @@ _KNOCK_S = 1.0
 _SLOW_S = 0.5
 """If an attempt to dial has lasted for more than this many seconds, a knock ends the attempt."""
 _STALE_S = 0.75
-"""If a link has had no byte for these seconds, a knock ends it. Keep-alives come each TICK_S."""
+"""If no byte has arrived on a link for this many seconds, a knock of the member ends the link.
+Keep-alives come every TICK_S seconds.
+"""
 DIALS, HEARD = " that dials ", ": the knock is heard"
 """Parts of the answer to a knock. Onceway 0.2.0 answers without HEARD."""
 
