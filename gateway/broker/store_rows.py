@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
-"""id, client, expiry in seconds, end of the connection (axis ms; None while connected),
+"""id, client, expiry in seconds, end of the connection (ms on the time axis; None while connected),
 incarnation, user."""
 FlowRow = tuple[int, bytes, int, bytes, bytes]
 """session, packet ids received (as `message_ids.unpack_set` reads them), number of the next message
@@ -22,7 +22,7 @@ are still to be sent), subscription identifier (0 = none)."""
 RETAINED_TO_COME = 16
 AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, str]
 """number, bridge, time of setting aside (µs since 1970, None if the clock was unknown), topic, QoS,
-1 if retained, properties, expires (axis ms), payload, reason."""
+1 if retained, properties, expires (ms on the time axis), payload, reason."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (ms on the time axis), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
