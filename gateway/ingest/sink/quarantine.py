@@ -1,5 +1,5 @@
-"""The table of damaged batches. Each is in quarantine until it is repaired and released. Its row
-stays in the table.
+"""The table of damaged batches. A batch is in quarantine until it is repaired and released. After
+that, its row stays in the table.
 
 In: damaged batches of a micro-batch, and batches that were repaired and added to the table. Out:
 one row per batch in the table `…_quarantine`, even if a batch is found damaged several times.
