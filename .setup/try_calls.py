@@ -44,7 +44,9 @@ Description: stands in the way of onceway
 
 
 def _with_hooks(folder: Path) -> None:
-    """Let each script log its call, and fail if the folder FAIL has a file for this call."""
+    """Change the maintainer scripts of an unpacked package: each logs its call, and fails if the
+    folder FAIL has a file for this call.
+    """
     for script in Path(folder, "DEBIAN").glob("p*"):
         hook = _HOOK.format(name=script.name, log=LOG, fail=FAIL)
         # postinst fails after its first lines: the later ones must not depend on the hook

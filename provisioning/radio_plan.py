@@ -16,7 +16,7 @@ from gateway.system.regions import EU868, REGIONS, Region
 from provisioning.identity import Identity
 
 AT = 48
-"""Offset of the radio settings in the page."""
+"""Offset of the radio settings in the flash page that begins with the identity, in bytes."""
 
 SIZE = 17
 

@@ -46,8 +46,8 @@ def add(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a user, or change a user's password. A password has at least 8 characters. A running
-    gateway accepts the user at once.
+    """Add a user, or change a user's password. A password has at least 8 characters. Without
+    --file, a running gateway accepts the user at once.
 
     Example: onceway user add alice
     """

@@ -11,7 +11,7 @@ runs at a time, and:
   one address blocks no other address;
 - after a few wrong passwords, an address must wait before it may try the same user again. After
   further wrong passwords, it must wait before it may try any user. Each wait is twice as long as
-  the previous one, and until its end the answer is 0x9F;
+  the previous one, at most a minute, and until its end the answer is 0x9F;
 - while an address must wait before it may try any user, passwords of users in the file are still
   compared: the address may belong to a proxy with other clients. For the same reason the hook is
   still asked, but only once in half a second for each address. A wrong password then gets the same

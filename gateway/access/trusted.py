@@ -19,7 +19,7 @@ TRUSTED = "trusted-logins.json"
 MOST = 4096
 LONGEST_USER = 256
 _KEEP_S = 5.0
-"""Seconds from a new pair of address and user to the write of the file."""
+"""Seconds after which a new pair of address and user is written to the file TRUSTED."""
 
 
 class Trusted:

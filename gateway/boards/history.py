@@ -97,8 +97,8 @@ class History:
             self._new = True
 
     def last(self, device: str) -> Iterator[Row]:
-        """Yield the last reading under each name of a board. device: the board; empty for all
-        boards.
+        """Yield the last reading of each series (`_Series`) of a board. device: the board; empty
+        for all boards.
         """
         for board, name, series in self._series(device):
             yield self._row(board, name, series.time, series.value, series.unit)

@@ -214,7 +214,7 @@ class Boards:
         return json.dumps(self._statuses)
 
     def write(self, text: str) -> None:
-        """Write the text of `news` to the file. Any thread may call it."""
+        """Write a text that `news` has returned to the file of reports. Any thread may call it."""
         self.saved.write(text)
 
     def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:

@@ -3,8 +3,8 @@
 In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
 all retained messages of the other broker. On a connection that breaks again and again, most
 comparisons find no difference. After FREE such comparisons in a row, there is a pause before the
-next comparison. Each pause is twice as long as the last one, but at most as long as reading the
-same bytes takes at BYTES_PER_S.
+next comparison. Each pause is twice as long as the previous one, but at most as long as it takes to
+read the bytes of the last comparison at BYTES_PER_S.
 """
 
 import math

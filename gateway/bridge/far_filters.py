@@ -140,7 +140,7 @@ class FarFilters:
         self._granted[item] = reason
 
     def _unsubscribed(self, item: str) -> None:
-        """Note that the other broker has ended a subscription."""
+        """Note that the other broker has confirmed the end of the subscription to a filter."""
         if (pair := self._subscribed) is not None:
             down = tuple(other for other in pair.down if other != item)
             with suppress(OncewayError):  # the next connection tries again

@@ -31,8 +31,8 @@ ANSWER_S = 3.0
 """Seconds to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0
 """If the connection closes within this many seconds after a packet was sent, the close counts
-against the packet. A later close counts against the packet only if it was alone in flight, or if it
-is not a suspect yet.
+against the packet. A later close counts only against a packet that was alone in flight, or that is
+not a suspect yet.
 """
 SLOWEST = 1_000
 """Assumed speed of the slowest line, in bytes per second. For long messages, the time that they

@@ -2,8 +2,8 @@
 
 In: PUBLISH packets and acknowledgements, as received. Out: the same packets for the other side: the
 topic with or without the prefix, and RETAIN only if the other broker has retained messages. Packet
-identifiers, QoS, DUP and reasons stay the same. So a message goes from our store to the other
-broker's store, without a copy in between.
+identifiers, QoS, DUP and reasons stay the same here (`lowered.py` may lower the QoS afterwards). So
+a message goes from our store to the other broker's store, without a copy in between.
 
 Each message gets the mark of the bridge, a user property. A message that already has the mark has
 come back in a loop of bridges, and must not cross again.

@@ -76,7 +76,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """Continue a CONNECT after the session lookup at peers, unless the connection has ended."""
+    """Continue a CONNECT after the session lookup, unless the connection has ended meanwhile."""
     if connection.state is not State.CLOSED:
         _accept(connection, packet, refused, asked=True)
 

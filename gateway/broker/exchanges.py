@@ -179,7 +179,7 @@ def _take_at_qos_2(
 
 
 def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Answer a run that contains duplicates."""
+    """Handle a QoS 2 run with duplicates, packet by packet. A duplicate only gets its PUBREC."""
     if run.count > 1:
         _one_by_one(connection, session, run)
         return

@@ -61,7 +61,7 @@ class Statistics:
         self.pauses[bound] = self.pauses.get(bound, 0) + 1
 
     def refused(self, request: Request) -> int:
-        """Return the number of refused requests of a kind, for all reasons."""
+        """Return the number of refused requests of a kind, whatever the reason."""
         return sum(count for (kind, _), count in self.refusals.items() if kind == request)
 
 

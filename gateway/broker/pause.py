@@ -68,7 +68,7 @@ class Pause:
         """Reason String of the connection's end; empty while the connection continues. If it is
         set, publications at QoS 1 and 2 are dropped unanswered; the client sends them again."""
         self.reason: ReasonCode | None = None
-        """Reason code for the end of the connection."""
+        """Reason code with which the connection ends."""
         self.bound: Bound | None = None
         self.topic = ""
         """Topic of the publication that exceeds `bound` and so ends the connection."""
@@ -121,7 +121,9 @@ class Pause:
         return self.until if self.put_off or self.farewell or self.stops_reading else None
 
     def took(self, run: PublishRun) -> bool:
-        """Note that a publication was accepted. Return True if this ends the pause."""
+        """Note that a publication was accepted. If this ends the reason for the pause, forget the
+        pause. Return True if the pause is forgotten and no publication is postponed.
+        """
         record, topic = self.record, run.topic
         if record is None or not (
             topic.name == record.topic or (topic.spooled and record.bound in _OF_THE_SPOOL)

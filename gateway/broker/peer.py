@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """The device that greeted on a reliable link: its name and incarnation are the first two parts
-    of a publication's identity.
+    """The device that sent HELLO on a reliable link or a turn link. Its name and incarnation are
+    the first two parts of the identity of its publications.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Peer:
     address: str
     """Address for logs, for example `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     device: DeviceIdentity | None = None
-    """The device that greeted on a reliable link, or None."""
+    """The device that sent HELLO on the link, or None on a network connection."""
     certificate_name: str | None = None
     """The name in the client's certificate, or None."""
 

@@ -111,7 +111,7 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """Limit of messages in flight: the lower of Receive Maximum and the broker's own bound."""
+        """Limit of messages in flight: the broker's bound, or Receive Maximum if that is lower."""
         self.messages = 0
         """Number of messages that are queued or in flight."""
         self.size = 0

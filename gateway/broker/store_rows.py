@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
-"""id, client, expiry in seconds, end of the connection (axis ms; None while connected),
+"""id, client, expiry in seconds, end of the connection (ms on the time axis; None while connected),
 incarnation, user."""
 FlowRow = tuple[int, bytes, int, bytes, bytes]
 """session, packet ids received (as `message_ids.unpack_set` reads them), number of the next message
@@ -22,19 +22,19 @@ are still to be sent), subscription identifier (0 = none)."""
 RETAINED_TO_COME = 16
 AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, str]
 """number, bridge, time of setting aside (µs since 1970, None if the clock was unknown), topic, QoS,
-1 if retained, properties, expires (axis ms), payload, reason."""
+1 if retained, properties, expires (ms on the time axis), payload, reason."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
-"""id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
+"""id, topic, 1 if retained, count, properties, expires (ms on the time axis), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN),
 properties for this receiver. Then: filter of the shared subscription, bytes of one publication for
 the bounds (`PublishRun.weight`)."""
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
-"""topic, publishing client, QoS, properties, expires (axis ms), payload (empty for a deletion),
-version (0 or None: not shared with peer gateways)."""
+"""topic, publishing client, QoS, properties, expires (ms on the time axis), payload (empty for a
+deletion), version (0 or None: not shared with peer gateways)."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
-"""client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message
-expiry in s, payload."""
+"""client, due (ms on the time axis; None while connected), delay in s, topic, QoS, retain,
+properties, message expiry in s, payload."""
 SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """
@@ -94,7 +94,7 @@ class Recovered:
     """The contents of the store at a start, except the tails of long queues (`tails`)."""
 
     boot: int = 1
-    """Number of this start."""
+    """Number of this start of the gateway with this store, from 1."""
     now: float = 0.0
     """Time on the time axis, in seconds, from which this start continues."""
     next_session: int = 1

@@ -1,8 +1,9 @@
 """Preparation of a centre: `onceway ingest prepare` downloads Delta, and writes the archive of
 Java's classes (`class_archive.py`).
 
-In: the driver's memory. Out: the archive's path. To this end, the ingest runs once, on one batch in
-a temporary folder. This run downloads what the ingest needs, and loads the classes for the archive.
+In: the driver's memory. Out: the archive's path. To this end, the ingest runs on one batch in a
+temporary folder. If Delta is missing, a first run downloads what the ingest needs. Another run
+loads the classes for the archive.
 """
 
 import os

@@ -105,7 +105,7 @@ class Hello:
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
-        """Return a copy with the code that this key makes."""
+        """Return a copy whose `code` is computed with this key."""
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
@@ -243,8 +243,8 @@ class KeyedWelcome:
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return a copy with the code that this key makes. The code is valid only as the answer to
-        this HELLO.
+        """Return a copy whose `code` is computed with this key. The copy is valid only as the
+        answer to this HELLO.
         """
         return replace(self, code=mac(key, self._covered(hello)))
 

@@ -165,8 +165,8 @@ class Exchanges:
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
-        """Allow the connection of this request to live longer than `lifetime_s`. From now on, it
-        does not count against `most`.
+        """Allow the connection of this request to live longer than `lifetime_s`. From now on, this
+        connection does not count against `most`.
         """
         found = self._open.get(request.protocol)
         if found is not None:

@@ -46,7 +46,9 @@ class Series:
 
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
-    """Pairs of time (µs since 1970) and value, for the last readings with a known time."""
+    """Pairs of time (µs since 1970) and value, for the last readings that have a known time and are
+    not text.
+    """
     topics: tuple[str, ...] = ()
     """The topics on which the board has published this name, or UNKNOWN."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
@@ -54,8 +56,8 @@ class Series:
 
 
 class LastReadings:
-    """The last values of each board: one `Series` per name of a reading. Names beyond the bounds
-    are not kept.
+    """The last values of each board: one `Series` per name of a reading. Readings under names
+    beyond MOST_NAMES and MOST_OF_ONE are not kept.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -23,9 +23,9 @@ _STATUS = "boot"
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads state the same reading, or one payload reports the other's loss.
-    Payloads that are not SenML must have the same bytes. In SenML, names, units and values must be
-    equal, and two stated times may differ by their possible errors.
+    """Whether both payloads state the same reading, or one payload is LOST: the report that the
+    publication is lost. Payloads that are not SenML must have the same bytes. In SenML, names,
+    units and values must be equal, and two stated times may differ by their possible errors.
     """
     if first == second or LOST in (first, second):
         return True

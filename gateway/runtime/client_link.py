@@ -123,7 +123,7 @@ class ClientLink:
         self._held_back = False
         """Whether reading waits for a commit."""
         self._put_off = False
-        """Whether the client has sent more than a turn had time for."""
+        """Whether input of the client waits for a later turn, because one turn was not enough."""
         self._quota_pause = False
         """Whether input waits because the user exceeds the quota."""
         self._quota_pause_ends = 0.0

@@ -310,7 +310,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return the maker of the broker's neighbours: a site's if there is or was a site."""
+    """Return the class or function that makes `Neighbours`: for a site if there is or was one."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours
@@ -319,8 +319,8 @@ def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered],
 
 
 def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
-    """Return a broker with the state of the store, and the reason why this is another generation of
-    the store, or None. Raises StoreError if the store is damaged or its disk is full.
+    """Return a broker with the state of the store. Also return why a new store generation begins,
+    or None if none begins. Raises StoreError if the store is damaged or its disk is full.
     """
     folder = config.gateway.data
     release(folder)  # a start needs some of the reserve on a full disk

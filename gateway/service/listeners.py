@@ -465,7 +465,7 @@ class Listeners:
         return any(connection.policy.access is item.access for item in self._network)
 
     async def close(self) -> None:
-        """Close all listeners. Connections that the broker has not closed before are lost."""
+        """Close all listeners. Connections that the broker has not closed before are dropped."""
         for network in self._network:
             await network.listener.close()
         for serial in self._serial:

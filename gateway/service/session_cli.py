@@ -169,7 +169,7 @@ def end(
 
 
 def _stored(folder: Path) -> list[Row]:
-    """Return the sessions in the store, in the same form as a running gateway."""
+    """Return the sessions in the store, in the form in which a running gateway returns them."""
     suspect, moved = views.places(folder)
     rows = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
     for row in rows:

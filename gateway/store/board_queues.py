@@ -1,7 +1,8 @@
 """Lists messages that wait for boards. A restore loses these messages, because a restored or cloned
 store begins new sessions with its boards (`generation.py`).
 
-In: an open store, of any version. Out: one line of text for each message, for people.
+In: an open store, of any version. Out: lines of text for people: one for each queue entry, which is
+one message or a run of messages, up to MOST_LINES.
 """
 
 import sqlite3
@@ -42,7 +43,7 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
 
 def dropped_by_restore(store: Path) -> list[str]:
     """Return lines of text about the messages that a restore of this store drops. Return no line if
-    the file cannot be read.
+    the store cannot be read. store: path of the database.
     """
     try:
         with closing(connect_to_read(store)) as database:

@@ -254,8 +254,8 @@ def make_folder(folder: Path) -> None:
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """Return the file of a complete salvaged store that has not replaced the damaged store yet,
-    because the salvage was interrupted. The list is empty if there is no such file.
+    """Return the files of complete salvaged stores that have not replaced the damaged store yet.
+    The list is empty unless a salvage was interrupted.
     """
     return sorted(folder.glob("salvaged-*.db"))
 

@@ -49,8 +49,8 @@ def connect(host: str, port: int, until: float, last: Sequence[str] = ()) -> soc
 async def connected(
     host: str, port: int, within_s: float, last: Sequence[str] = ()
 ) -> socket.socket:
-    """Connect as `connect` does, but in a thread, so that the event loop continues. within_s:
-    timeout in seconds.
+    """Call `connect` in a thread, so that the event loop continues, and return its socket. host,
+    port, last: as for `connect`. within_s: timeout in seconds.
     """
     loop, until = asyncio.get_running_loop(), time.monotonic() + within_s
     wanted: asyncio.Future[socket.socket] = loop.create_future()

@@ -90,8 +90,9 @@ def configure(
     talkative: tuple[str, ...] = (),
     flood: LogFlood | None = None,
 ) -> None:
-    """Log to standard error from now on. level: the lowest level; None: warnings, and information
-    of `talkative` loggers. flood: the limit of lines, for a program to which anybody can connect.
+    """Log to standard error from now on. level: the lowest level; None: WARNING, and INFO for the
+    loggers named in `talkative`. flood: the limit of lines, for a program to which anybody can
+    connect.
     """
     formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)

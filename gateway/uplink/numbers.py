@@ -29,7 +29,7 @@ the row nor the copy exists, the query has no result.
 
 
 class Numbers:
-    """Reads the keys of rows without identity, and single values, from the gateway's database."""
+    """Reads the keys of rows without identity, and single values of `meta`, from the store."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database

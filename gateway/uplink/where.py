@@ -42,7 +42,7 @@ readings.
 
 
 class NotFound(OncewayError):
-    """No searched place has the reading."""
+    """Error: no searched place has the reading."""
 
     exit_code = 1
 
@@ -156,8 +156,8 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """Return the last `_DOUBTS` records of suspect sessions that the device got, in order of
-    time.
+    """Return the latest `_DOUBTS` records of answers that the device got while its session was
+    suspect, oldest first.
     """
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 

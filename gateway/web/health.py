@@ -227,8 +227,8 @@ def _backup(source: Source) -> list[Problem]:
 
 
 def _boards(source: Source) -> list[Problem]:
-    """Return the boards that do not send as expected, second boards with a name that is in use, and
-    the problems of publications and sensors.
+    """Return the problems of boards: boards that do not send as expected, second boards under a
+    name that is in use, and problems with publications and sensors.
     """
     expected = source.expected
     silent, refused_duplicates = (

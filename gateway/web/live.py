@@ -68,8 +68,9 @@ class News:
 
 
 class Subscriber:
-    """The events of one browser. first: events with the whole state, made when they are sent.
-    connected: returns the names of the connected boards.
+    """The events of one browser. first: the events with the whole state, which are sent before all
+    others; each is made when its turn to be sent comes. connected: returns the names of the
+    connected boards.
     """
 
     def __init__(

@@ -105,7 +105,9 @@ class Logins(Protocol):
 
 
 Command = Callable[[str, str, str, bytes], Awaitable[str | None]]
-"""A function of user, board, command and Correlation Data. Returns why it was not sent, or None."""
+"""A function that sends a command for a user. Parameters: user, board, command, Correlation Data.
+Returns why the command was not sent, or None.
+"""
 BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 """A function of user and board. Returns the board's log (`gateway/boards/log.py`), or raises
 OncewayError.

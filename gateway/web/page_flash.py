@@ -59,8 +59,8 @@ class Job:
 
 
 class PageFlash:
-    """The jobs of the page. folder: the data directory. ports: serial ports seen so far. Open until
-    `close`.
+    """The page's jobs of flashing boards. folder: the data directory. ports: returns the status of
+    each serial port. Open until `close`.
     """
 
     def __init__(

@@ -236,7 +236,7 @@ class PageLogins:
         return self._is_operator(user) or any(fnmatchcase(user, item) for item in self._viewers)
 
     def _keep(self) -> None:
-        """Write the sessions to the file. Logins are rare, and the file is small."""
+        """Have the sessions written to the file. Logins are rare, and the file is small."""
         self._kept = asyncio.get_running_loop().time()
         if self._late is not None:
             self._late.changed()

@@ -33,7 +33,7 @@ class UplinkState:
 
 
 def read(folder: Path) -> UplinkState | None:
-    """Read the state. Return None if the database cannot be read."""
+    """Read the uplink's state. Return None if the database cannot be read."""
     try:
         with Spool(folder, to_read=True) as spool:
             (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()

@@ -46,7 +46,7 @@ class Started:
 
 
 class AdcLog:
-    """The log. conversions, starts: entries that `look` has read, in order."""
+    """The ADC log of one board. conversions, starts: the entries that `look` has read, in order."""
 
     def __init__(self, path: Path) -> None:
         self.conversions: list[Conversion] = []

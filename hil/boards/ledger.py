@@ -162,7 +162,9 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Enter the slot that was written last. Call this only if no more writes to it follow."""
+        """Enter the publication in the slot that was written last, if the slot has a complete one.
+        Call this only if no further write to this slot follows.
+        """
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None

@@ -42,7 +42,7 @@ class Client:
         self.connections = 0
         self.journalled = 0
         self.sent: set[int] = set()
-        """Sequences, modulo 2^16, of messages that the gateway must store."""
+        """Sequences, modulo 2^16, of the published messages with an identity, at QoS 1 or 2."""
         self._table = table
         self._seed = seed
         self._children = children

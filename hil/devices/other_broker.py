@@ -103,8 +103,8 @@ class OtherBroker:
 
     async def go(self, agreed: Path) -> None:
         """Wait until both brokers have the first messages. Then let the programs begin with their
-        later changes. agreed: the gateway's database of retained messages that both brokers have.
-        Raises OncewayError after AGREED_WITHIN seconds.
+        later changes. agreed: the bridge's file of agreements (`gateway/bridge/agreed.py`). Raises
+        OncewayError after AGREED_WITHIN seconds.
         """
         wanted = len(self._programs) * self._table.states
         try:
@@ -121,9 +121,7 @@ class OtherBroker:
             child.order(b"go")
 
     async def follow(self) -> None:
-        """Record the reports of both programs until both end. Raises OncewayError if one of them
-        ends early.
-        """
+        """Record both programs' reports until both end. Raises OncewayError if one ends early."""
         async with asyncio.TaskGroup() as tasks:
             for end, child in zip((HERE, THERE), self._programs, strict=True):
                 tasks.create_task(self._follow(end, child))

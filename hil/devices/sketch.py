@@ -65,7 +65,7 @@ class SketchedBoard(SimulatedDevice):
         return 0 if self._off else super().waiting
 
     def look(self) -> int:
-        """Return the number of publications that were seen to leave the board."""
+        """Return the number of publications, without statuses, that the board was seen to send."""
         super().look()
         return self._sent.readings
 

@@ -182,9 +182,7 @@ class Hello:
 
     @property
     def covered(self) -> bytes:
-        """Return the bytes from which `code` is computed, without the control byte: the payload up
-        to the code.
-        """
+        """Return the bytes from which `code` is computed: the payload up to the code."""
         return _payload(self)[1][: -len(self.code) or None]
 
 

@@ -43,7 +43,7 @@ class Type(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Head of a frame. low: the low six bits of a counter, or the kind of greeting."""
+    """The header of a frame. low: the low six bits of a counter, or the kind of greeting."""
 
     network: int
     device: int

@@ -8,8 +8,9 @@ own clock from then on. A reading before the first WELCOME after a start gets it
 sent, or no time if the board has started again by then.
 
 Faults excuse wrong times within limits. Near a shift of the gateway's clock, a time may be wrong by
-exactly the shift. Near a fault that delays a line, a time may be early by as much as the delay. On
-a busy machine, a board's times may be wrong by as much as its simulator has measured.
+exactly the shift. Near a fault that delays a line, a time may be early by as much as the delay. A
+simulated board on a busy machine may fall behind real time. Then its times may be wrong by as much
+as its simulator says that it fell behind.
 """
 
 from bisect import bisect_left, bisect_right

@@ -18,7 +18,7 @@ from hil.judge.seen import Seen
 WAITS_MS = 175
 """Longest time in ms by which EEPROM writes of a slot, its marks and an interval delay a sample."""
 SHOWS = 3
-"""Number of intervals between samples that show which commanded interval a board uses."""
+"""Number of sampling intervals after a command that suffice to show that a board obeys it."""
 _MS = HZ // 1000
 
 

@@ -108,7 +108,7 @@ class Seen:
     """Board time of each reading, and conversions since the previous reading or start; by device.
     """
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Starts by device, in board time."""
+    """Board times of all starts, by device."""
     deaths: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)

@@ -26,7 +26,7 @@ class MemberLinks:
         self._done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     def seen_by(self, name: str) -> dict[str, str]:
-        """Return the addresses at which the member `name` reaches the members, by member."""
+        """Return HOST:PORT at which the member `name` reaches each member, by member."""
         ways = {far: port for (near, far), port in self._ports.items() if near == name}
         return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
 

@@ -1,6 +1,4 @@
-"""The report of a run as files in its folder: report.html for people, report.json and junit.xml for
-machines.
-"""
+"""The report files of a run: report.html for people, report.json and junit.xml for machines."""
 
 import json
 import xml.etree.ElementTree as ElementTree

@@ -1,5 +1,5 @@
-"""Events for the end of a run, or of a part of it. In: an error. Out: `ended` of a program under
-test, or `broken` of the rig, and a line on the display.
+"""Events for the errors of a run. In: an error. Out: a line on the display, and an event: `ended`
+of a program under test if this program ended by itself, otherwise `broken` of the rig.
 """
 
 import traceback

@@ -69,7 +69,7 @@ class Run:
         self._other: OtherBroker | None = None
         self._other_port = free_port() if bench.bridge else None
         self._ports = dict.fromkeys(bench.gateways, self._commander.port)
-        """Ports of the gateways' listeners."""
+        """Port of each gateway's listener, by the gateway's name."""
         self._joining: Joining | None = None
         if bench.gateway:
             self._ports = {name: free_port() for name in bench.gateways}

@@ -50,7 +50,7 @@ class System:
     """Broker at the other end of the gateway's bridge."""
 
     def at(self, fault: Fault) -> "System":
-        """Return this system with the site and the spool of the gateway that the fault strikes."""
+        """Return a copy whose `site` and `spool` belong to the gateway that the fault strikes."""
         name = fault.where or fault.target
         if name in self.publishers:
             name = self.gateway_of(name)
@@ -102,7 +102,7 @@ class System:
         return {**self.devices, **self.clients}
 
     def look(self) -> int:
-        """Read all commits and batches so far. Returns the monotonic time of the read, in ns."""
+        """Read all commits and batches so far. Return the monotonic time after the read, in ns."""
         for spool in self.spools.values():
             spool.look()
         self.landing.look()

@@ -94,8 +94,8 @@ class Replay:
 
     def _drawn(self, rng: random.Random) -> int:
         """Return the index of the frame to begin with. Without a pace, draw a frame that arrived;
-        with a pace, draw a moment of the recording, and take the next frame that arrived. Then
-        begin later, at most MOST_BEFORE frames before the next loss.
+        with a pace, draw a moment of the recording, and take the next frame that arrived. From
+        there, go on to 1 to MOST_BEFORE frames (drawn, too) before the next loss.
         """
         count = len(self._fates)
         if self._pace is None:

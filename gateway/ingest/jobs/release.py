@@ -55,8 +55,8 @@ def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) 
 
 
 def _is_whole(landing: Landing, announced: Announced) -> bool:
-    """Whether a batch is complete. False for an unreadable batch. Raises OSError if the landing
-    place as a whole cannot be read.
+    """Whether a batch has no fault. False for a batch that cannot be read. Raises OSError if the
+    landing place as a whole cannot be read.
     """
     try:
         return batch.flaw(landing, announced) is None

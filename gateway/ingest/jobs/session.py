@@ -62,7 +62,7 @@ SETTINGS = {
 }
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Settings without a cluster: the driver's ports are open only for this machine."""
+"""Settings for a driver without a cluster: only programs of this machine can reach its ports."""
 
 
 LOG_SETTINGS = "log4j2.configurationFile"

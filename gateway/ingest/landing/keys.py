@@ -153,7 +153,9 @@ def load(url: str) -> Keys:
 
 
 def save(url: str, keys: Keys) -> None:
-    """Write the file atomically. Raises OSError."""
+    """Write the keys to the file at this path or URL (`keys_url`). On a local disk, the file is
+    replaced atomically. Raises OSError.
+    """
     local = local_disk.local_path(url)
     if local is not None:
         local.parent.mkdir(parents=True, exist_ok=True)

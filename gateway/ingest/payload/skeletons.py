@@ -197,7 +197,7 @@ def _numbers(table: Any, skeleton: Skeleton, label: int) -> Any:
 
 
 def _strings(table: Any) -> pa.Array:
-    """Return the rows of a table of ASCII bytes as texts."""
+    """Return each row of a table of ASCII bytes as one text."""
     count, width = table.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.StringArray.from_buffers(

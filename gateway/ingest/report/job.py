@@ -55,7 +55,7 @@ class Job:
 
 
 def alive(files: Folder, since: str) -> None:
-    """Record that the stream runs."""
+    """Record that the stream runs. since: when it was started."""
     _put(files, "running", since)
 
 

@@ -174,8 +174,8 @@ def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
 
 
 def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[dict[str, Any]]:
-    """Return for each batch its origin, the number of its rows, and the number of rows that remain.
-    first_ones: positions of the remaining rows.
+    """Return for each batch: gateway, epoch, number, the number of its rows, and the same without
+    duplicates. first_ones: positions, in all batches together, of the rows that are not duplicates.
     """
     ends = np.cumsum([table.num_rows for _, table in batches])
     remaining = np.bincount(

@@ -1,4 +1,5 @@
-"""Damaged batches: kept in a table until they are repaired and released.
+"""The table of damaged batches. A batch is in quarantine until it is repaired and released. After
+that, its row stays in the table.
 
 In: damaged batches of a micro-batch, and batches that were repaired and added to the table. Out:
 one row per batch in the table `…_quarantine`, even if a batch is found damaged several times.
@@ -46,8 +47,8 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether a batch in quarantine may be intact: it is there only because the ingest could
-        not read it for a while. The ingest tries to read such a batch again.
+        """Whether quarantine may contain an intact batch that the ingest could not read at the
+        time. The ingest tries to read such a batch again.
         """
 
     def add(self, damaged: list[DamagedBatch]) -> None:

@@ -139,8 +139,8 @@ class Hello:
         )
 
     def signed(self, key: bytes, entropy: int) -> Self:
-        """Return a copy with a nonce, and with the code that this key makes. entropy: 32 random
-        bits.
+        """Return a copy with a fresh nonce, whose `code` is computed with this key. entropy: 32
+        random bits.
         """
         seen = bytes((_NONCE,)) + self._fields + entropy.to_bytes(4, "big")
         fresh = replace(self, nonce=cmac(key, seen)[:NONCE_SIZE])
@@ -200,8 +200,8 @@ class Welcome:
         return header + fields + self.code
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return a copy with the code that this key makes. The code is valid only as the answer to
-        this HELLO.
+        """Return a copy whose `code` is computed with this key. The copy is valid only as the
+        answer to this HELLO.
         """
         return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
 

@@ -29,7 +29,9 @@ frame counts as failed.
 _LONG = 1e10
 """Upper bound, in seconds, for a time in the file. No machine runs this long without a reboot."""
 _AHEAD = 16.0
-"""Upper bound, in seconds, for the airtime of a frame."""
+"""Upper bound, in seconds, for the airtime of a frame. A transmission may end at most this long
+after the file was written.
+"""
 
 _log = logging.getLogger(__name__)
 

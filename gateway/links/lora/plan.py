@@ -28,8 +28,8 @@ boards, of this site or of a neighbour, can overload the channel.
 
 _ROUNDS = 200
 _HOPELESS = 6.0
-"""Number of overlapping frames per exchange above which the model gives up: only one exchange in
-four hundred succeeds.
+"""Number of overlapping frames per exchange above which the model gives up. With this number, only
+one exchange in four hundred succeeds.
 """
 
 _INTERVALS = sorted(

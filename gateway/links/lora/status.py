@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class BoardSignal:
     """Signal of a board's last frame. age: seconds since the frame. rssi: dBm. snr: dB. airtime:
-    seconds of the board's frames received within an hour. (The board's legal limit also counts
-    frames that were not received.)
+    total airtime of the frames that were received from the board within the last hour, in seconds.
+    (The board's legal limit also counts frames that were not received.)
     """
 
     name: str

@@ -137,7 +137,7 @@ class Transports:
         self._wake = wake
         self._transports: dict[Session, TurnTransport] = {}
         self._too_long: set[str] = set()
-        """Names of the boards for which a warning about a too long name was logged."""
+        """Names that are too long for a frame, and about which a warning was logged."""
 
     @property
     def names(self) -> list[str]:

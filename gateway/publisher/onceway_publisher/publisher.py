@@ -62,7 +62,7 @@ FORGET_AFTER_S = 0.2
 commit does that earlier.
 """
 OVERHEAD = 256
-"""Number of bytes that count for each message in addition to its topic and payload."""
+"""Number of bytes that each message counts against `max_bytes`, besides its topic and payload."""
 
 _BAD = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 """Reason codes of CONNACK that only a person can remedy: wrong version, identifier, user, rights or

@@ -53,8 +53,8 @@ class KeptList:
         self.look()
 
     def look(self) -> bool:
-        """Read the file if it has changed. If an earlier write has failed, write the list again, at
-        most once a minute. Return whether the file has a newer list.
+        """Read the list's file if it has changed. Return whether it has a newer list. If the last
+        write has failed, start to write the list again, at most once a minute.
         """
         assert self._list is not None  # noqa: S101 - a gateway that has started
         found = False

@@ -44,8 +44,8 @@ MOST_GREETING = 128 * 1024
 MOST_UNSENT = 4 * FRAME_BYTES
 """Largest number of bytes that wait for a member to read; beyond that, its link ends."""
 SILENT_S = 1.4
-"""Seconds of silence after which a link ends. The link is checked each TICK_S, so a member that
-hangs counts as silent within 2 s.
+"""Seconds of silence after which a link ends. The link is checked every TICK_S seconds, so a member
+that hangs counts as silent within 2 s.
 """
 SILENT = "it is silent"
 UNREAD_S = 10.0
@@ -291,7 +291,7 @@ class Link(asyncio.Protocol):
             self._close()
 
     def look(self, now: float) -> None:
-        """Send a keep-alive, or end a dead link. Called each TICK_S."""
+        """Send a keep-alive, or end a dead link. Called every TICK_S seconds."""
         if self.state is not State.JOINED:
             return
         if silence_s(self, now) > SILENT_S:

@@ -95,8 +95,8 @@ class SessionMove(Role):
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
-        """Time at which `advance` (`notices.py`) last asked other gateways about this move, or
-        first checked it, on the time axis. None before the first check.
+        """Time, on the time axis, at which `advance` (`notices.py`) last asked other gateways about
+        this move, or first checked the move. None before the first check.
         """
 
     @classmethod

@@ -125,8 +125,8 @@ def invite(
     address: str | None = None,
 ) -> Invitation:
     """Create an invitation. Earlier invitations of the name become invalid. address: HOST:PORT of
-    the invited gateway, with which it gets into the signed list of members when it joins. None if
-    [site.members] names the gateway already. Raises OncewayError.
+    the invited gateway. When the gateway joins, the signed list of members gets its name and this
+    address. None if [site.members] names the gateway already. Raises OncewayError.
     """
     authority = needed_authority(folder)
     if name == inviter:

@@ -70,8 +70,8 @@ class Lists:
         return self.newest.rank if self.newest is not None else _NONE
 
     def refresh(self) -> bool:
-        """Read the file if it has changed. If its list is newer than `newest`, take it over and
-        return True. Raises OncewayError.
+        """Read the file of the list if the file has changed. If the list in it is newer than
+        `newest`, take it over and return True. Raises OncewayError.
         """
         return self._file.read(lambda data: self.heard(_parsed(data)))
 

@@ -61,8 +61,8 @@ class Removed:
         return [item.to_json() for item in self._known.values()]
 
     def refresh(self) -> bool:
-        """Read the file if it has changed. Return whether it has removals that were not known.
-        Raises OncewayError.
+        """Read the file of removals if it has changed. Return whether it has removals that were not
+        known. Raises OncewayError.
         """
         return self._file.read(lambda data: self.heard(read(data)))
 

@@ -13,7 +13,7 @@ from gateway.site.rules.messages import Message, encode
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start."""
+    """Counters since the start of this gateway."""
 
     asked: int = 0
     """Number of queries; a query to two members counts twice."""

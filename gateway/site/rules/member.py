@@ -126,8 +126,8 @@ class Member:
             self._flush()
 
     def started(self, now: float) -> None:
-        """From now on, expect the members that have had no link yet, for START_S. Called when the
-        links have started, and again when this gateway's start is complete.
+        """For START_S from now on, expect the members that have had no link yet to connect. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self.contacts.now = now
         for contact in self.contacts.values():

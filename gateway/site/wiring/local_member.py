@@ -142,8 +142,8 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """From now on, expect the members that have had no link yet, for START_S. Called when the
-        links have started, and again when this gateway's start is complete.
+        """For START_S from now on, expect the members that have had no link yet to connect. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self.member.started(self._loop.time())
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 HOP_S = 2.0
 """If no session has moved for this time, in seconds, a stop waits no longer for moves. A
-disconnected client that knows another member connects to it within this time.
+disconnected client that knows another member is expected to connect to it within this time.
 """
 HAND_OVER_S = 45.0
 """Longest time, in seconds, that a stop waits while sessions move. If no session moves, the wait
@@ -254,8 +254,8 @@ class Membership:
         self.started()
 
     def started(self) -> None:
-        """From now on, expect the members that have had no link yet, for START_S. Called when the
-        links have started, and again when this gateway's start is complete.
+        """For START_S from now on, expect the members that have had no link yet to connect. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self._site.started()
 

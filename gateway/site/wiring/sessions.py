@@ -102,7 +102,7 @@ class SessionHolder:
         one.
         """
         self._waiting: dict[str, list[Callable[[], None]]] = {}
-        """Functions to call at the end of a session's move, by key."""
+        """Functions to call at the end of a session's move, by the session's key."""
         self._forget_strangers(known)
         self._compare_members(known, returned)
 

@@ -81,11 +81,11 @@ class Files(ABC):
 
     @abstractmethod
     def make_file(self, path: str) -> None:
-        """Create a file that must not exist. Its folder may be missing."""
+        """Create a file, and missing folders above it. Raise if the file exists."""
 
     @abstractmethod
     def make_folder(self, path: str) -> None:
-        """Create a folder that must not exist. The folder above it may be missing."""
+        """Create a folder, and missing folders above it. Raise if the folder exists."""
 
     @abstractmethod
     def remove(self, path: str) -> None:

@@ -2,9 +2,9 @@
 place made of files.
 
 In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
-claims and proofs, and an error for each leftover that cannot be removed. Such a leftover does not
-stop the removal of the others. It may be a file `.nfs…`, or a folder of a NAS such as `@eaDir`.
-Some servers delete nothing.
+claims and proofs, and an error for each leftover that cannot be removed. Such an error does not
+stop the removal of the others. Examples are a file `.nfs…`, a folder of a NAS such as `@eaDir`, and
+any leftover at a server that refuses to delete.
 """
 
 from collections.abc import Callable
