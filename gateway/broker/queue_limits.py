@@ -47,7 +47,8 @@ _SPARE = 32
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
-    """Whether a session has no room for `count` messages of a run. Drop expired ones if need be."""
+    """Whether a session's queue, or all queues together, have no room for `count` messages of a
+    run. Drop expired messages of the session if need be."""
     size = count * (run.weight + OVERHEAD)
     if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True

@@ -41,7 +41,7 @@ class Kind(BaseModel, ABC):
 
     text: ClassVar[str]
     part: ClassVar[str]
-    """The part that breaks: `board` or `line` (each device has one), or a part of the site."""
+    """The part that breaks: a device's `board` or `line`, or a part of the site."""
     lane: ClassVar[str] = ""
     """Lane of the kind's faults. Faults of one lane happen one after the other, unless they were
     ordered in advance (`arm`). Faults of different lanes may overlap. By default, the lane is the
