@@ -73,8 +73,7 @@ def never_fits(core: Core, session: Session, run: PublishRun) -> bool:
 
 def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
     """Make room in a session's queue for `count` messages of a run; older messages may be dropped.
-    Return False if the new messages are dropped: there is no room, or the session ends.
-    """
+    Return False if the new messages are dropped: there is no room, or the session ends."""
     if session.ended:
         return False
     size = count * (run.weight + OVERHEAD)
@@ -95,8 +94,7 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
     """Return the number of messages of a run, at least 1, that one call of `make_room` may judge
     together. In separate calls, all of them would have the same result: there is room, or the
-    oldest messages are dropped, or (at QoS 0) the new message is dropped.
-    """
+    oldest messages are dropped, or (at QoS 0) the new message is dropped."""
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
     if not _forces(session, qos):
@@ -266,8 +264,7 @@ def _end(core: Core, session: Session, text: str) -> None:
 def trim(core: Core, session: Session) -> None:
     """Shorten a queue whose front was read: drop expired messages and the bytes in `to_drop`. If
     the queue drops its oldest messages when full, drop all beyond its bounds. In a long queue, drop
-    another tenth of the bounds, as room for new messages.
-    """
+    another tenth of the bounds, as room for new messages."""
     send_flow = session.send_flow
     _drop_expired(core, session)
     while send_flow.to_drop > 0 and _drop_oldest(core, session, 0, send_flow.to_drop):
@@ -283,7 +280,8 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Drop messages of the longest queues, or end their sessions, until the shared bound is met."""
+    """If all queues together exceed their bound, drop messages of the longest queues, or end their
+    sessions, until 1 / _SPARE of it is free. Queues that refuse publishers stay as they are."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

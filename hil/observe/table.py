@@ -109,7 +109,7 @@ def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any]
 
 
 def _us(moment: datetime | None) -> int | None:
-    """Return µs since 1970, exactly, or None."""
+    """Return a moment as µs since 1970, without rounding; None for None."""
     return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 

@@ -403,8 +403,8 @@ class LoraListener:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the contents of the record; None if there is no file. If the file is unreadable,
-    return contents with which the whole hour counts as used.
+    """Return the contents of the record of airtime; None if the record does not exist. If the
+    record is unreadable, return contents with which the whole hour counts as used.
     """
     try:
         return read(file)

@@ -401,8 +401,9 @@ class TurnLink:
         return None, None
 
     def _on_copy(self, session: Session, now: float) -> str:
-        """Handle a repeated TURN. Answer it at most COPIES times again, because the board may not
-        have received the answer. A third party may repeat it more often. Return the outcome.
+        """Handle a repeated TURN. Answer it again, because the board may not have received the
+        answer. A third party may repeat it, too, so a TURN gets at most COPIES answers in all.
+        Return the outcome.
         """
         if session.copies == COPIES:
             return "replayed"
@@ -456,8 +457,8 @@ class TurnLink:
 
 
 def _newer(hello: Hello, known: Hello | None) -> bool:
-    """Whether a HELLO was certainly made after the known one. If not, it may still be new: the
-    board or the gateway may have lost its memory, or a third party may repeat a recording.
+    """Whether a HELLO was certainly made after the known one. If not, it may be a recording that a
+    third party repeats. It may also be new, because the board or the gateway has lost its memory.
     """
     return (
         known is not None

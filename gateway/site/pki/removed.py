@@ -86,7 +86,9 @@ class Removed:
         return news
 
     def save(self) -> None:
-        """Write the file. Blocks for the disk. Raises OncewayError."""
+        """Write the list of removed members to its file. Blocks for the disk. Raises
+        OncewayError.
+        """
         with files.os_errors_explained(self._folder), files.locked(self._folder):
             self.write()
 
