@@ -58,7 +58,7 @@ class Trusted:
         return [] if self._late is None else [self._late.saved.job]
 
     def close(self) -> None:
-        """Write the file, if there is one, unless it already has all pairs."""
+        """Write the pairs to `file`, if a file was given and it lacks a pair."""
         if self._late is not None:
             self._late.close()
 

@@ -364,7 +364,7 @@ class WebSection(Section):
     """
 
     bind: Bind = "127.0.0.1:9464"
-    """Address on which the gateway listens for these requests, as ADDRESS:PORT."""
+    """Address to listen on, as ADDRESS:PORT."""
 
 
 class PageSection(Section):

@@ -146,7 +146,7 @@ class OtherBroker:
 
     @property
     def agrees(self) -> bool:
-        """Whether both brokers have just the newest messages, by the programs' last reports."""
+        """Whether both brokers have exactly the newest messages, by the programs' last reports."""
         newest = {topic: payload for topic, payload in self._newest.items() if payload}
         return self._retained == {HERE: newest, THERE: newest}
 
