@@ -94,8 +94,7 @@ class Kind(BaseModel, ABC):
     between: Shares = (0.05, 0.95)
     """Part of the run in which the faults happen: two shares, from 0 (its start) to 1 (its end)."""
     on: list[str] = []
-    """Names of the boards, clients or gateways that the faults of this table strike; all by
-    default."""
+    """Names of the boards, clients or gateways that these faults strike; all by default."""
     table: int = Field(default=1, ge=1)
     """Number of this table among the bench's tables of the same kind. The bench sets it."""
     drawn: bool = False
