@@ -55,8 +55,8 @@ RETRY_S = 60.0
 still differ after it.
 """
 AGAIN_S = 600.0
-"""In all other cases, the shortest time, in seconds, until the next comparison on the same
-connection.
+"""Shortest time, in seconds, until the next comparison on the same connection if RETRY_S does not
+apply.
 """
 BYTES_PER_S = 10
 """Largest average rate, in bytes per second, at which repeated comparisons read messages."""
