@@ -164,8 +164,8 @@ class _OutputReader:
         self._done = 0
 
     def follow(self, stream: IO[bytes]) -> bool:
-        """Read to the end of the output. Return False if there is no progress for _SILENCE_S;
-        avrdude itself would try for a minute.
+        """Read avrdude's output to its end, and return True. Return False as soon as there was no
+        progress for _SILENCE_S seconds, because avrdude itself would try for a minute.
         """
         self._progress(self.stage, 0.0)
         progressed = time.monotonic()

@@ -279,7 +279,9 @@ class Registry:
         return device
 
     def admit(self, name: str) -> Device:
-        """Admit a device that was never written here or that was revoked."""
+        """Admit a device that the registry does not have yet, or end the revocation of a device.
+        Any other device stays as it is. Return the device.
+        """
         check_name(name)
         known = self.find(name)
         if known is not None and known.status != "revoked":

@@ -15,7 +15,7 @@ from gateway.system.late_file import LateFile
 log = logging.getLogger(__name__)
 
 TRUSTED = "trusted-logins.json"
-"""Name of the file in the data directory."""
+"""Name of the file of correct logins, in the data directory."""
 MOST = 4096
 LONGEST_USER = 256
 _KEEP_S = 5.0
@@ -58,7 +58,7 @@ class Trusted:
         return [] if self._late is None else [self._late.saved.job]
 
     def close(self) -> None:
-        """Write the pairs that are not in the file yet."""
+        """Write the pairs to `file`, if a file was given and it lacks a pair."""
         if self._late is not None:
             self._late.close()
 

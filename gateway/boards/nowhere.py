@@ -60,7 +60,8 @@ class Nowhere:
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
         """Return the names that have a session at no gateway, according to the last reply. now:
         seconds on the time axis. before: names that were a problem at the last check, perhaps
-        before a restart. They are returned until the first reply, and while a gateway is silent.
+        before a restart. They are returned until the first complete reply. If a gateway stays
+        silent, the other gateways' reply counts after SELDOM_S.
         """
         if not self._is_ours():
             self._with_session, self._partial = None, None

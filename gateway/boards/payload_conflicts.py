@@ -32,7 +32,7 @@ RECALLED = 20_000
 @dataclass(slots=True)
 class PayloadConflicts:
     """The payload conflicts of one board. sequence: sequence of the last conflict. last: time of
-    the last conflict, in µs of any origin.
+    the last conflict, in µs, as it was given to `LastPublications.hear`.
     """
 
     count: int = 0

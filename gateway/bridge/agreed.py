@@ -42,9 +42,10 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 class Kept(NamedTuple):
-    """The content of the file. agreements: by topic, the digest of the retained message that both
-    brokers had last. number: number of the last mark (`agreement.py`). doubted: by topic in doubt,
-    the direction of the last forwarded message: True if it went to the other broker.
+    """The content of a bridge's file of agreements. agreements: by topic, the digest of the
+    retained message that both brokers had last. number: number of the last mark (`agreement.py`).
+    doubted: by topic in doubt, the direction of the last forwarded message: True if it went to the
+    other broker.
     """
 
     agreements: dict[str, bytes]

@@ -51,9 +51,13 @@ from gateway.store import views
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until the next comparison if one has failed, or if topics still differ after it."""
+"""Seconds until the next comparison if one has failed, or if topics that the bridge can forward
+still differ after it.
+"""
 AGAIN_S = 600.0
-"""Shortest time, in seconds, until a comparison is repeated on the same connection."""
+"""Shortest time, in seconds, until the next comparison on the same connection if RETRY_S does not
+apply.
+"""
 BYTES_PER_S = 10
 """Largest average rate, in bytes per second, at which repeated comparisons read messages."""
 BUSY_S = 30.0
@@ -587,7 +591,8 @@ class Convergence:
 
     async def _settle(self, link: Link) -> None:
         """Make a round trip to the other broker, and wait for a commit at this gateway. Then both
-        brokers have the retained messages at QoS 0 that crossed before. Note them as agreed.
+        brokers have the retained messages at QoS 0 that crossed before. Note as agreed those that
+        no newer message has replaced.
         """
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}

@@ -246,9 +246,9 @@ class Exchange:
             self._queue.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
-        """Handle the answer to a PUBLISH. If it is a failure that is not the fault of the message,
-        end the connection and return False. inward: list to which the packet for our broker is
-        added.
+        """Handle the other broker's answer to a PUBLISH. If the answer is a failure of which the
+        message is not the cause (`blames_message`), end the connection and return False. inward:
+        list to which the packet for our broker is added.
         """
         identifier, reason = packet.packet_id, packet.reason
         tries_suspects = self._suspects.tries_suspects

@@ -41,7 +41,7 @@ _NAMES = 8
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Incomplete packets before an accepted CONNECT may take 1 / _NAMELESS of the same limit."""
+"""All incomplete packets before a CONNECT may take 1 / _NAMELESS of `limits.memory_bytes`."""
 
 
 class _Held:
@@ -378,9 +378,9 @@ class Connection:
         return self.broker.acl
 
     def remember(self, wire: bytes) -> bool:
-        """Count the memory of a topic name that gets an alias. Return False if the aliases of all
-        connections take too much memory. Each connection may always keep a few names.
-        """
+        """Count the memory of a topic name that gets an alias. If the names of all connections
+        would take too much memory, count nothing and return False. Each connection may keep a few
+        names."""
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
             broker.names + size > broker.limits.memory_bytes // _NAMES

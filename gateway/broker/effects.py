@@ -35,7 +35,8 @@ class Effects:
         self.faults: dict[Attached, None] = {}
         """Connections that end because of an internal error."""
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
-        """Sessions that end, with reason code and text for a client that is connected."""
+        """Sessions that end, each with reason code and text for its client if connected. None: code
+        0x80."""
         self.wills: dict[str, Session | None] = {}
         """Clients whose will is due, with the session of the will if it is known. The session may
         have ended."""

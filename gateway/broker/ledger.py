@@ -33,7 +33,7 @@ class Statistics:
     refusals: dict[tuple[Request, ReasonCode], int] = field(default_factory=dict)
     """Requests answered with a failure, by kind and reason."""
     disconnects: dict[ReasonCode, int] = field(default_factory=dict)
-    """Connections that the broker ended, by reason."""
+    """Number of connections that the broker ended, by reason."""
     repeated: int = 0
     """Number of QoS 2 PUBLISH packets that were duplicates."""
     unknown_releases: int = 0

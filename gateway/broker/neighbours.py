@@ -79,7 +79,7 @@ class Neighbours:
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        """Take what `restore` needs from this state. Called before the first call of `restore`."""
+        """Note what `restore` needs of the recovered state. Called before the first `restore`."""
 
     def restore(self, session: Session) -> bool:
         """Give a session from the store its role. Return False if it is not a client's session."""

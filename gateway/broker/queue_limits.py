@@ -47,7 +47,8 @@ _SPARE = 32
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
-    """Whether a session has no room for `count` messages of a run. Drop expired ones if need be."""
+    """Whether a session's queue, or all queues together, have no room for `count` messages of a
+    run. Drop expired messages of the session if need be."""
     size = count * (run.weight + OVERHEAD)
     if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True
@@ -72,8 +73,7 @@ def never_fits(core: Core, session: Session, run: PublishRun) -> bool:
 
 def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
     """Make room in a session's queue for `count` messages of a run; older messages may be dropped.
-    Return False if the new messages are dropped: there is no room, or the session ends.
-    """
+    Return False if the new messages are dropped: there is no room, or the session ends."""
     if session.ended:
         return False
     size = count * (run.weight + OVERHEAD)
@@ -94,8 +94,7 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
     """Return the number of messages of a run, at least 1, that one call of `make_room` may judge
     together. In separate calls, all of them would have the same result: there is room, or the
-    oldest messages are dropped, or (at QoS 0) the new message is dropped.
-    """
+    oldest messages are dropped, or (at QoS 0) the new message is dropped."""
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
     if not _forces(session, qos):
@@ -163,7 +162,8 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a full queue takes a run: only notices for a peer gateway, up to twice the bound."""
+    """Whether a full queue takes a run all the same: only notices for a peer gateway, while it has
+    fewer messages than twice its bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -282,7 +282,8 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Drop messages of the longest queues, or end their sessions, until the shared bound is met."""
+    """If all queues together exceed their bound, drop messages of the longest queues, or end their
+    sessions, until 1 / _SPARE of it is free. Queues that refuse publishers stay as they are."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

@@ -115,7 +115,7 @@ class ReceiveFlow:
         return ledger.received + count <= most or len(self.received) + count <= _EACH
 
     def keep(self, identifiers: tuple[int, ...]) -> None:
-        """Add identifiers of new publications."""
+        """Store the packet identifiers of new publications."""
         self._ledger.received += len(identifiers)
         self.received.update(dict.fromkeys(identifiers, True))
         more = identifiers

@@ -63,7 +63,7 @@ class RetainedMessages:
         """Callback that is called with each topic whose retained message changes."""
         self._all: dict[str, Retained] = {}
         self.deletions: OrderedDict[str, Retained] = OrderedDict()
-        """Deletions by topic, roughly the oldest first."""
+        """Records of deletions by topic, in the order in which they were added."""
         self.deletion_bytes = 0
         self._topics: list[str] = []
         self._expiring: set[str] = set()

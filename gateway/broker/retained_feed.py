@@ -19,7 +19,7 @@ from gateway.broker.topic import FilterMap
 from gateway.mqtt.topics import split_shared
 
 _PAGE_TOPICS = 512
-"""Number of topics that one step compares."""
+"""Number of topics that one step compares with filters."""
 _PAGE = 64
 """Approximate number of messages that one step finds."""
 

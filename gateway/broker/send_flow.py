@@ -123,7 +123,7 @@ class SendFlow:
         self.to_drop = 0
         """Bytes of messages that the queue drops as soon as they are read from the store."""
         self.overflowed = 0
-        """Messages that were dropped at the queue's bound, since the start."""
+        """Number of messages that were dropped at the queue's bound, since the gateway's start."""
         self.asked = False
         """Whether a page of the tail was ordered from the store and has not arrived yet."""
         self._written_with = 0

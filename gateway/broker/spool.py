@@ -69,7 +69,7 @@ class Spool:
         """Bytes of the existing rows."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
-        """Apply other bounds. limit: bytes. devices_share: fraction reserved for boards, 0…1."""
+        """Change the bounds. limit: bytes. devices_share: fraction reserved for boards, 0…1."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:

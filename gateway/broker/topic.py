@@ -138,7 +138,7 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""`invalidate` visits at most about this many index entries, and else returns False."""
+"""Largest number of index entries that `invalidate` visits, roughly. With more it returns False."""
 
 _DEPTH = 4
 """Number of levels of a name that the index distinguishes. Deeper levels share an entry."""

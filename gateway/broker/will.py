@@ -1,5 +1,4 @@
-"""Will messages (MQTT 5, section 3.1.2.5): published when a client's connection ends without
-DISCONNECT.
+"""Will messages (MQTT 5, section 3.1.2.5).
 
 Rules: a will is published when the connection ends other than by DISCONNECT with reason 0
 [MQTT-3.1.2-8, MQTT-3.14.4-3]. A delay postpones the will, at most until the session ends. A new

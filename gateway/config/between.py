@@ -28,7 +28,7 @@ class Misfit(ValueError):
 
 
 class _Unknown(Exception):
-    """Error: a check reads a key whose value is wrong."""
+    """Error: a check reads a key whose value is wrong, so the check cannot run."""
 
 
 class _Right:

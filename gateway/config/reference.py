@@ -47,7 +47,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """Yield all tables in the order of the code."""
+    """Yield all tables in the order in which `Config` declares them."""
     for name, field in Config.model_fields.items():
         yield from _table(name, field.annotation)
 

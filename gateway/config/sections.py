@@ -366,7 +366,7 @@ class WebSection(Section):
     """
 
     bind: Bind = "127.0.0.1:9464"
-    """ADDRESS:PORT."""
+    """Address to listen on, as ADDRESS:PORT."""
 
 
 class PageSection(Section):

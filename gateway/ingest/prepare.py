@@ -31,8 +31,9 @@ _READING = b"\x81\xa2\x00\x61t\x02\x15"
 
 
 def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
-    """Download Delta's jars if they are missing, write the archive, and return its path. memory:
-    memory of the driver, such as "2g". say: called with a line of text at each step.
+    """Download Delta's jars if they are missing, write the archive of Java's classes, and return
+    its path. memory: memory of the driver, such as "2g". say: called with a line of text at each
+    step.
 
     Raises OncewayError if the ingest cannot run on this machine or Java wrote no archive, and
     Locked if another process prepares the centre.

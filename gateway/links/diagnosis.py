@@ -61,8 +61,10 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes that arrived without an intact frame. Return the diagnosis, a sentence, when
-        enough bytes have arrived. All other calls return None. now: monotonic time in seconds.
+        """Take bytes that arrived outside intact frames. Return a diagnosis, a sentence, once: when
+        _ENOUGH bytes have arrived, or when _LONG_S seconds are over and at least _FEW bytes have
+        arrived. Return None in all other calls, and in every call after an intact frame. now:
+        monotonic time in seconds.
         """
         if self._done:
             return None

@@ -34,8 +34,9 @@ class Fragments:
         self._throttle = LogThrottle(time.monotonic)
 
     def hold(self, connection: "Counted", size: int) -> None:
-        """Note the number of incomplete bytes that a connection has now. If all connections
-        together have too many, drop those with the most.
+        """Note that a connection now has `size` bytes of incomplete packets. There are two bounds:
+        for all connections before their first complete message, and for all others. If a bound is
+        exceeded, drop those of its connections with the most bytes.
         """
         pool = self._after if connection.has_spoken else self._before
         for worst in pool.hold(connection, size):

@@ -31,9 +31,9 @@ OFFER_LIFE = 10.0
 """Seconds after a WELCOME within which the offered session may begin."""
 
 UNHEARD_AFTER = 6
-"""Number of consecutive HELLOs, without any other intact frame between them, after which the device
-counts as unable to hear WELCOME. HELLOs of different starts do not count: a board that its watchdog
-resets has no time to answer.
+"""Number of consecutive HELLOs of one start, without any other intact frame between them, after
+which the device counts as unable to hear WELCOME. HELLOs of different starts are not added up: a
+board that its watchdog resets has no time to answer.
 """
 
 HELLO_WAIT_MIN = 0.25

@@ -12,7 +12,7 @@ MOST_FUTURE = 10
 
 
 class HourCounts:
-    """Number of readings by board and minute."""
+    """Counts of readings, by board and minute."""
 
     def __init__(self, kept: Any = None) -> None:
         self._boards: dict[str, Counter[int]] = {}

@@ -155,7 +155,9 @@ class HomeAssistant:
             self._born = True
 
     async def _install(self, device: str) -> None:
-        """Update a board, if the bundled firmware differs from the board's firmware."""
+        """Update a board. If the board has the bundled firmware already, or its firmware is
+        unknown, only log that.
+        """
         listed = self._registry.registered().get(device, _UNKNOWN)
         if listed.firmware == self._newest(listed):
             why: str | None = (

@@ -27,7 +27,7 @@ TOPICS = "readings-topics.json"
 MOST_NAMES = 10_000
 """Largest number of names of readings of all boards together."""
 MOST_OF_ONE = 64
-"""Largest number of names of readings of one board."""
+"""Largest number of names of readings of one board. Readings with other names are ignored."""
 POINTS = 240
 """Largest number of points of a plot."""
 MOST_TOPICS = 4
@@ -50,7 +50,9 @@ class Series:
     not text.
     """
     topics: tuple[str, ...] = ()
-    """The topics on which the board has published this name, or UNKNOWN."""
+    """Topics on which the board has published this name, MOST_TOPICS at most. UNKNOWN stands for
+    all other topics, and for topics that are too long.
+    """
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
     """Seconds between the arrivals of consecutive readings, newest last."""
 

@@ -308,7 +308,9 @@ class ClientLink:
         self.throttle()
 
     def wake(self) -> None:
-        """Continue to read if the user may publish again; otherwise set the timer once more."""
+        """Continue to read if the pause for the user's quota is over; otherwise set the timer
+        again.
+        """
         self._engine.begin()
         self._engine.serve(
             self.connection, "resuming its input after a pause for the quota", self._wake

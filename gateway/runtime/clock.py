@@ -90,8 +90,9 @@ class Clock:
         self._tell(now, None)
 
     def times(self, trust: bool = False) -> dict[str, int | str | None]:
-        """Return the times of the system and of the gateway in µs since 1970, and the reason of a
-        doubt, or None. trust: believe the system clock from now on.
+        """Return `system` and `utc`: the times of the system clock and of the gateway, in µs since
+        1970; `utc` is None while it is unknown. Also return `doubt`: the reason why the system
+        clock is not believed, or None. trust: believe the system clock from now on.
         """
         if trust:
             self.trust()

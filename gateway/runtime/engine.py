@@ -586,8 +586,8 @@ class Commits:
             self._engine.serve(link.connection, "resuming its input", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
-        """Tell the broker how much room the disk has, as of the writer's last commit. under_way:
-        bytes of the messages that were given to the writer since then.
+        """Tell the broker how much room the disk had at the writer's last commit, less the bytes
+        given to the writer since then. under_way: bytes of the messages that were given to it.
         """
         space = self._writer.space
         self._broker.disk_lack = FULL.reason if space.short else ""

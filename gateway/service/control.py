@@ -109,7 +109,7 @@ _LONG = ("listen", "log", "command", "device", "readings")
 """Requests that may take longer than TIMEOUT_S: after each row, TIMEOUT_S begins again."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
-"""Requests before which the device registry is read again: a command may have changed it."""
+"""Requests before which the device registry is read again: `onceway device` may have changed it."""
 PRESENT_S = 1.0
 """Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
 

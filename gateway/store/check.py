@@ -103,9 +103,9 @@ subscribers. In a store that has lost sessions, the messages may have been deliv
 
 
 def check(folder: Path) -> list[str]:
-    """Return the findings for the store in a folder; empty if the store is sound. Raises StoreError
-    if the folder has no store, or if the store cannot be read for another reason than damage;
-    StoreClosed if this account may not read it.
+    """Return the findings for the store in a folder; empty if the store is sound. Raises
+    StoreClosed if this account may not read the store. Raises StoreError if the folder has no
+    store, or if the store cannot be read for another reason than damage.
     """
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]

@@ -136,9 +136,9 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """Write one transaction. lines: new or changed lines. rows: number of the line and cells of
-        each row. drops: by number of a line, an id; the line's rows with lower ids are
-        deleted. forgotten: numbers of lines to delete.
+        """Write one transaction. lines: new or changed lines. rows: for each row, the number of its
+        line, and its cells. drops: for each number of a line, an id; the line's rows with lower ids
+        are deleted. forgotten: numbers of lines to delete.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:

@@ -411,9 +411,9 @@ that the broker gave to the messages, in JSON.
 def with_checks(
     database: sqlite3.Connection, messages: Sequence[MessageRow], queue: Sequence[QueueRow]
 ) -> tuple[list[MessageRow], list[QueueRow]]:
-    """Return the rows with row numbers, which contain a check, in place of the broker's numbers of
-    messages. Delete stored messages with the same numbers, because the broker reuses the number of
-    a message that is no longer needed.
+    """Return the rows as they are stored: each message number of the broker is replaced by a row
+    number, which contains the number and a check. Delete stored messages with the same numbers,
+    because the broker reuses the number of a message that is no longer needed.
     """
     stored = [(row[0] << BITS | content_sum(*row[1:]), *row[1:]) for row in messages]
     rows = {row[0] >> BITS: row[0] for row in stored}

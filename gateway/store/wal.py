@@ -34,9 +34,9 @@ def orphaned(path: Path) -> str | None:
 
 
 def vanished(path: Path) -> str | None:
-    """Return the evidence, in words, that the log is gone, or None. Call this before SQLite opens
-    the database, after a run that was not stopped cleanly: SQLite would silently begin an empty
-    log.
+    """Return a sentence that shows that the log is gone, or None if nothing shows it. Call this
+    before SQLite opens the database, after a run that was not stopped cleanly: SQLite would
+    silently begin an empty log.
 
     The log's index (`-shm`) outlives a killed process. The last program that closes the database
     cleanly copies the log into the database, and deletes the log and the index. If the index is

@@ -150,7 +150,9 @@ class SavedFile:
         self._writing = Lock()
 
     def write(self, text: str) -> None:
-        """Write the file. Runs on any thread."""
+        """Write the file atomically. If that fails, note the error in `job` and the text in
+        `unwritten`. May be called on any thread.
+        """
         self.job.begin()
         new = self._file.with_suffix(".new")
         with self._writing:

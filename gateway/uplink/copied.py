@@ -122,10 +122,11 @@ def rows(
 def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return at most `count` rows with ids between `after` and `before`, and whether these are all
-    such rows. Further rows are left out beyond `most` bytes of topics and payloads. The last cell
-    of each row says whether the row is still as it was stored. A changed row has empty texts and an
-    empty payload here; the uplink reports it.
+    """Read rows with ids between `after` and `before`, the lowest ids first: at most `count` rows,
+    and at most `most` bytes of topics and payloads, but at least one row. Return the rows, and
+    whether it is certain that there are no more. The last cell of each row says whether the row is
+    still as it was stored. A changed row has empty texts and an empty payload here; the uplink
+    reports it.
     """
     teach(database)
     found: list[tuple[Any, ...]] = []

@@ -136,8 +136,8 @@ def cleaned_name(gateway: str) -> str:
 
 
 def set_aside_name(name: str) -> str:
-    """Return the hidden name that a file gets while a new file takes its place, if the landing
-    place may be unable to replace a file atomically.
+    """Return the hidden name that the existing file `name` gets while a new file takes its place.
+    Used if the landing place may be unable to replace a file atomically.
     """
     folder, _, stem = name.rpartition("/")
     return f"{folder}/{INCOMING}/{stem}{ASIDE}"

@@ -245,8 +245,8 @@ class Uplink:
         self._owner_checked = None
 
     def _let_it_finish(self, landing: Landing, number: int) -> None:
-        """Wait at most SETTLE_S until the other gateway that uses this batch number has published
-        its manifest. This gateway can only recognise rows that both have in a published batch.
+        """Wait until the other gateway that uses this batch number has published its manifest, at
+        most SETTLE_S. Rows that both gateways have can be recognised only in a published batch.
         """
         name = Manifest(self._spool.origin(), number, 0, 0, "").name
         until = time.monotonic() + SETTLE_S

@@ -181,5 +181,7 @@ class BoardRows:
 
 
 def _answer(answer: Answer) -> dict[str, str]:
-    """Return a board's answer to its last command. to: the command's Correlation Data."""
+    """Return a board's answer to its last command, as JSON fields. `to` is the command's
+    Correlation Data, in hexadecimal.
+    """
     return {"to": answer.correlation.hex(), "kind": answer.kind, "words": answer.words}

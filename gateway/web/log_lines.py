@@ -14,7 +14,7 @@ LONGEST = 500
 
 
 class LogLines(logging.Handler):
-    """A log handler that keeps the last lines. No secret reaches it, because no secret is
+    """A log handler that keeps the last MOST lines. No secret reaches it, because no secret is
     logged.
     """
 

@@ -226,7 +226,9 @@ def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None
 
 
 def _room_days(source: Source, history: History) -> float | None:
-    """Return the days until the spool is full if no further batch lands. None without new rows."""
+    """Return the days until spool or disk is full if no further batch lands; None without new
+    rows.
+    """
     spool, per_day = source.broker.spool, history.per_day()
     if not per_day:
         return None

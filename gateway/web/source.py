@@ -19,7 +19,7 @@ from gateway.system.jobs import Job
 
 
 class Boards(Protocol):
-    """Source of the boards' reports, and of refused publications (`gateway/boards/reports.py`)."""
+    """The boards' reports, and refused publications (`gateway/boards/reports.py`)."""
 
     @property
     def payload_conflicts(self) -> int: ...

@@ -153,7 +153,7 @@ def line_of(text: str, loc: Location) -> int | None:
 
 
 def _line_of_setting(text: str, section: str, setting: str = "") -> int | None:
-    """Return the line number of a setting in [config.SECTION], or of the section, or None."""
+    """Return the line of a setting in [config.SECTION], else the line of the section, else None."""
     table, head = "", None
     for line, content in enumerate(text.splitlines(), 1):
         key = KEY.match(content)

@@ -202,7 +202,7 @@ class Ledger:
 
     @property
     def newest_slot(self) -> int:
-        """Return the slot of the newest publication in the image, or -1."""
+        """Return the slot of the newest publication in the image; -1 if the image has none."""
         found = [
             (one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))
         ]

@@ -144,7 +144,7 @@ class OtherBroker:
 
     @property
     def agrees(self) -> bool:
-        """Whether all changes are made and both ends hold the newest messages."""
+        """Whether both brokers have exactly the newest messages, by the programs' last reports."""
         newest = {topic: payload for topic, payload in self._newest.items() if payload}
         return self._retained == {HERE: newest, THERE: newest}
 

@@ -109,7 +109,7 @@ class Boards(WiredDevice):
 
     @property
     def journalled(self) -> int:
-        """Return the number of publications of all boards that have had this name."""
+        """Return how many publications all boards with this name have written to their journals."""
         return sum(len(watch.produced) for _, watch in self._boards)
 
 

@@ -17,9 +17,9 @@ from hil.programs.process import Child, Children
 
 
 class Subscriber:
-    """A subscriber. far: whether it subscribes at the other broker. subscribed: time of
-    its first granted subscription, in monotonic nanoseconds. received: number of messages.
-    """
+    """A subscriber. far: whether it subscribes at the bridge's other broker, not at the gateway.
+    subscribed: time of its first granted subscription, in monotonic nanoseconds. received: number
+    of messages."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class Kind(BaseModel, ABC):
 
     text: ClassVar[str]
     part: ClassVar[str]
-    """The part that breaks: `board` or `line` (each device has one), or a part of the site."""
+    """The part that breaks: a device's `board` or `line`, or a part of the site."""
     lane: ClassVar[str] = ""
     """Lane of the kind's faults. Faults of one lane happen one after the other, unless they were
     ordered in advance (`arm`). Faults of different lanes may overlap. By default, the lane is the
@@ -94,7 +94,7 @@ class Kind(BaseModel, ABC):
     between: Shares = (0.05, 0.95)
     """Part of the run in which the faults happen: two shares, from 0 (its start) to 1 (its end)."""
     on: list[str] = []
-    """Names of the boards, clients or gateways that the fault may break; all by default."""
+    """Names of the boards, clients or gateways that these faults strike; all by default."""
     table: int = Field(default=1, ge=1)
     """Number of this table among the bench's tables of the same kind. The bench sets it."""
     drawn: bool = False

@@ -83,9 +83,9 @@ class BoardPowerCut(Strike):
 
 
 class BoardPowerCutInExchange(Strike):
-    """A power cut after the board has sent N more bytes, during the exchange of a publication. If a
-    cut comes outside of an exchange, the rig orders another cut for the next sample.
-    """
+    """A power cut when the board has sent N bytes since a sample, during the exchange of a
+    publication. If a cut comes outside of an exchange, the rig orders another cut for the next
+    sample."""
 
     text: ClassVar[str] = "power cut in an exchange"
     kind: Literal["board-power-cut-in-exchange"]
@@ -358,9 +358,8 @@ class BoardEepromWorn(Kind):
 
 
 class BoardSwapped(Strike):
-    """The board dies after N more bytes sent, and another board takes its name (`onceway device
-    replace`). Publications that only the old board has count as left behind.
-    """
+    """The board dies when it has sent N bytes since a sample, and another board takes its name
+    (`onceway device replace`). Publications that only the old board has count as left behind."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "board swapped"

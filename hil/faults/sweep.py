@@ -174,7 +174,7 @@ class GatewayKillAtEachStep(Kind):
     needs_traffic: ClassVar[bool] = True
     kind: Literal["gateway-kill-at-each-step"]
     count: int = Field(default=1, ge=1, le=10_000)
-    """Number of steps of the exchange, with a kill at each."""
+    """Number of kills: one at each of the first `count` steps of an exchange."""
     on: list[str] = Field(default=[])
     """Boards and clients during whose exchanges the gateway is killed, in turn; all by default."""
 

@@ -239,7 +239,8 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of the publications sent, which must be in the gateway's store."""
+    """Packet identifiers of all publications sent so far, also those not yet in the gateway's
+    store."""
     gateway: str
 
     @property

@@ -41,7 +41,7 @@ class _FaultTime:
 
 
 def misplaced(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each fault that was planned at a count and missed it."""
+    """Return a sentence for each fault that was planned at a count and happened at another one."""
     planned: dict[str, tuple[str, str, int]] = {}
     struck: dict[str, _FaultTime] = {}
     counts = _Counts()

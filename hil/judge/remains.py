@@ -131,7 +131,7 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
 
 
 def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
-    """Yield a sentence if the spool broke its limit, or refused rows below LEAST_USED of it."""
+    """Yield a sentence if the spool broke its limit, or refused rows with too much of it unused."""
     most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
     if most and (largest := event.data["largest"]) > most:
         yield f"{event.hop} had {largest} bytes in its spool, but may have only {most}"

@@ -105,8 +105,8 @@ class Seen:
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Board time and interval (ms) of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Board time of each reading, and conversions since the previous reading or start; by device.
-    """
+    """For each device and reading: board time in cycles, and number of conversions since the
+    previous reading or start."""
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Board times of all starts, by device."""
     deaths: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Seen:
             take(self, event)
 
     def _take_shared_event(self, event: Event) -> None:
-        """Add an event that several hops have."""
+        """Handle an event of a kind that several hops or programs record."""
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if data.get("topic") == lists.TOPIC:
@@ -415,9 +415,8 @@ class Seen:
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def holds(self, hop: str, key: Key) -> bool:
-        """Return whether a row may still be missing without a fault. This is so if the hop still
-        has to deliver the publication, or if the rig did not read all rows at the claim's hop.
-        """
+        """Return whether a row may still be missing without a fault: the hop `hop` still has to
+        deliver the publication, or the rig did not read all rows at the claim's hop."""
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> int:

@@ -50,7 +50,7 @@ class SpoolHop:
         self.origin = ""
         """`GATEWAY/EPOCH` of the batches that the uplink numbers now."""
         self._renumbered = False
-        """Whether the uplink has begun another epoch, and has forgotten its earlier batches."""
+        """Whether the uplink has begun another epoch: the store lacks the earlier batches."""
         self.committed = 0
         self.landed = 0
         self.largest = 0
@@ -81,8 +81,8 @@ class SpoolHop:
 
     def bury(self, database: Path, *, lost: bool) -> int:
         """Read for the last time, from the database of a gateway that is gone for good. Return the
-        number of rows that had not landed. If they may be `lost`, record `died` for each.
-        """
+        number of rows that had not landed. lost: whether these rows may be lost; if so, record
+        `died` for each."""
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
         with self._opened() as opened:

@@ -57,7 +57,7 @@ class TableHop:
         return count(self._publications)
 
     def read(self) -> None:
-        """Record every row in the history, at the time of its file; nothing without a table."""
+        """Record each row in the history, with its file's time; record nothing without a table."""
         for folder in (self._publications, self._readings):
             for text in differences(folder):
                 self._history.add("table", "contradiction", text=text)
@@ -109,7 +109,7 @@ def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any]
 
 
 def _us(moment: datetime | None) -> int | None:
-    """Return µs since 1970, exactly, or None."""
+    """Return a moment as µs since 1970, without rounding; None for None."""
     return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 

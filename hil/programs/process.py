@@ -119,7 +119,7 @@ class Child:
             return None
 
     async def stop(self) -> int:
-        """Ask the program to end; kill it after STOP_TIMEOUT. Returns its exit code."""
+        """Ask the program to end; kill it after STOP_TIMEOUT. Return its exit code."""
         if self.running:
             self.ended_by_us = True
             self._signal(signal.SIGTERM)

@@ -187,7 +187,7 @@ class Findings:
 
     @property
     def goodput(self) -> float | None:
-        """Return the payload bytes per second that reached the store over all lines, or None."""
+        """Return the stored payload bytes per second; None with fewer than two arrivals."""
         return self.payload / self._receiving if self._receiving else None
 
     @property

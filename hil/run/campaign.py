@@ -198,7 +198,7 @@ class Campaign:
         self._console.print(f"{word:7}  {name}: {text}", soft_wrap=True, markup=False)
 
     async def _start(self, item: Item, place: Path) -> dict[str, Any] | None:
-        """Run an item. Returns its report; None if the run left none."""
+        """Run an item. Return its report; None if the run left none."""
         argv = [
             onceway(),
             "hil",

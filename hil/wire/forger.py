@@ -15,7 +15,7 @@ SAID = b"\x10\x10\x00\x04MQTT\x05\x00\x00\x3c\x00\x00\x03bad"
 
 
 def forge(first: Hello, recorded: Hello) -> list[bytes]:
-    """Return the forged frames as line bytes. first, recorded: the board's first and last HELLO."""
+    """Return forged and replayed frames. first, recorded: the board's first and last HELLO."""
     later = replace(recorded, attempt=(recorded.attempt + 1) % 256)
     bare = write_handshake(replace(later, nonce=b"", code=b""))
     frames = [write_handshake(recorded), write_handshake(later), write_handshake(signed(later))]

@@ -17,7 +17,7 @@ class Noise:
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """Create the noise. table: number of the fault's table, by which harms are counted."""
+        """Create the noise. table: number of the fault's table; see `kinds`."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)
@@ -68,5 +68,5 @@ class Noise:
 
 
 def kinds(table: int) -> tuple[str, ...]:
-    """Return the names of a table's harms: `lose`, or `lose.2` for the second table."""
+    """Return the names of a table's harms, such as `lose`; for the second table, `lose.2`."""
     return KINDS if table == 1 else tuple(f"{kind}.{table}" for kind in KINDS)

@@ -135,7 +135,8 @@ class CommitLog:
     def mark(self, version: int) -> str:
         """Return a mark, which identifies the log up to `version`: number and nonce of the newest
         commit by the ingest, up to this version. A copy of the table with another history has
-        another mark. If no recent commit has a nonce, the nonce in the mark is empty.
+        another mark. If no recent commit has a nonce, the mark has `version` and no nonce. If the
+        file of `version` was deleted, GONE stands for the nonce.
         """
         for number in range(version, max(-1, version - LOOK_BACK), -1):
             commit = self.read(number)

@@ -129,8 +129,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether the checkpoint contains more than a start without a micro-batch leaves there. Without
-    more, the checkpoint cannot be the reason for a failed start. True if it is unreadable.
+    """Whether the checkpoint has more in it than a start without a micro-batch creates. If not, it
+    cannot be the reason for a failed start. True if the checkpoint is unreadable.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(

@@ -9,8 +9,8 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number if the file is not a regular file. Opening a socket gives the same number, but the
-text of this error is Onceway's own.
+"""Error number for a path that is not a regular file. Opening a socket gives the same number, but
+then the text of the error is not Onceway's own.
 """
 
 _KINDS = {

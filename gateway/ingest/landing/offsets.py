@@ -369,7 +369,9 @@ class Feeds:
             return error
 
     def _is_fresh(self, manifest: Announced) -> bool:
-        """Whether a batch is so new that its copy may be unfinished."""
+        """Whether a batch's newest file is so new, by this machine's clock, that copying the batch
+        may not have ended.
+        """
         if not self._settle:
             return False
         times = (

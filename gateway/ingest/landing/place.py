@@ -85,8 +85,8 @@ is no further attempt.
 """
 
 IN_A_HURRY = (0.0, None)
-"""Used instead of PAUSES while the landing place counts as reachable. There is only one further
-attempt, without a pause, because many objects may fail.
+"""Used in place of PAUSES while the landing place counts as reachable: one further attempt, without
+a pause. With pauses, a failure that concerns many objects would take too long.
 """
 
 ANSWERED_S = 30.0

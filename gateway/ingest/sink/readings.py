@@ -31,8 +31,8 @@ from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 BOUNDED = "onceway.times"
-"""Name of a table property. Its value is the range of years that contains all times in the
-table.
+"""Name of a table property. Its value is a range of years, such as `2000-2099`, that contains all
+times in the table.
 """
 
 READINGS = Layout(

@@ -84,8 +84,8 @@ def plan(
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Work out airtime, collisions and the legal budget of a site. Exit code 1: the plan cannot
-    work. The output then gives the reasons, and plans that would work.
+    """Work out the airtime of a gateway's radio boards, their collisions, and the legal limit. Exit
+    code 1: the plan cannot work. The output then gives the reasons, and plans that would work.
 
     Example: onceway radio plan --sensors 100 --every 10m --sf 7
     """

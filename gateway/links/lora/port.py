@@ -122,8 +122,8 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Limits of airtime in an hour, each with a warning when it comes near. `_budget`: how much
-        the radio may send. `_load`: how much it can receive.
+        """Limits of airtime in an hour. Each causes a warning in the log when it is nearly reached.
+        `_budget`: the airtime that the radio may send. `_load`: the airtime that it can receive.
         """
         self._file = record
         self._disk = disk
@@ -403,8 +403,8 @@ class LoraListener:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the contents of the record; None if there is no file. If the file is unreadable,
-    return contents with which the whole hour counts as used.
+    """Return the contents of the record of airtime; None if the record does not exist. If the
+    record is unreadable, return contents with which the whole hour counts as used.
     """
     try:
         return read(file)

@@ -457,8 +457,8 @@ class TurnLink:
 
 
 def _newer(hello: Hello, known: Hello | None) -> bool:
-    """Whether a HELLO was certainly made after the known one. If not, it may still be new: the
-    board or the gateway may have lost its memory, or a third party may repeat a recording.
+    """Whether a HELLO was certainly made after the known one. If not, it may be a recording that a
+    third party repeats. It may also be new, because the board or the gateway has lost its memory.
     """
     return (
         known is not None

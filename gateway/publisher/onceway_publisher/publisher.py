@@ -234,7 +234,9 @@ class Publisher:
         return publication
 
     async def flush(self, within_s: float | None = None) -> None:
-        """Wait until the gateway has all messages. Raises StillWaiting after `within_s` seconds."""
+        """Wait until the gateway has all messages of the journal. Raises StillWaiting after
+        `within_s` seconds; None: wait without end.
+        """
         try:
             async with asyncio.timeout(within_s):
                 while self._count:

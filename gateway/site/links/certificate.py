@@ -97,9 +97,9 @@ class OwnCertificate:
             self.job.fail(error)
 
     def look(self, links: Iterable[Link]) -> None:
-        """If half of the lifetime of this gateway's certificate is over, renew the certificate. Log
-        the certificate's problem, if any. links: all present links; the renewal is requested
-        over those that offer it.
+        """If half of the lifetime of this gateway's certificate is over, log the certificate's
+        problem, if any, and renew the certificate: here if this gateway has the site's authority,
+        else by a request over each link whose member has it. links: all present links.
         """
         if not renewal.is_due(self.own.certificate):
             self._logged = None

@@ -115,7 +115,7 @@ class Behind:
         note(self._core, session)
 
     def _next(self, members: list[str]) -> None:
-        """Send ASK with a new number to these gateways."""
+        """Send these gateways an ASK with a new number."""
         self._latest += 1
         self._again -= {*members}
         self._asked.update(dict.fromkeys(members, (self._latest, self._core.now)))

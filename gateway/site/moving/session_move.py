@@ -93,7 +93,7 @@ class SessionMove(Role):
         matches.
         """
         self.forwarder = forwarder
-        """The forwarder; None for a session that has arrived."""
+        """The forwarder, if the session has left this gateway; None if it has arrived here."""
         self.asked: float | None = None
         """Time, on the time axis, at which `advance` (`notices.py`) last asked other gateways about
         this move, or first checked the move. None before the first check.

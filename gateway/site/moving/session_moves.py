@@ -37,7 +37,7 @@ class SessionMoves:
         the gateway that has sent the CUT, and the stage in the CUT.
         """
         self.asks: Counter[str] = Counter()
-        """ASK notices from each gateway since `count_from`."""
+        """Number of ASK notices from each gateway since `count_from`."""
         self.count_from = 0.0
         """Time at which the counting in `asks` began, on the time axis."""
         self.forwarders = 0

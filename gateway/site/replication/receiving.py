@@ -186,7 +186,7 @@ class Keeping:
 
     def _forget_waiting(self, member: str) -> None:
         """Drop the waiting rows of a member. They were not confirmed, so the member sends them
-        again, or to another receiver.
+        again, here or to another keeper.
         """
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:

@@ -165,7 +165,7 @@ class State(IntEnum):
     BUSY = 2
     """The sender of this answer is busy: repeat the message a little later."""
     HELD = 3
-    """The sender of this answer has a record whose epoch is not lower than `below`."""
+    """The sender of this answer has a record whose epoch is not lower than `Over.below`."""
 
 
 class Ended(NamedTuple):

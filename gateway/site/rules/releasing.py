@@ -104,8 +104,8 @@ class Releasing:
             self._holder.on_disk(done)
 
     def joined(self, member: str) -> None:
-        """Query the member about all PUBRELs that wait. A query over an earlier link may have been
-        lost.
+        """Query the member again about each PUBREL for which it has not answered yet. A query over
+        an earlier link may have been lost.
         """
         for release in list(self._releases):
             if member not in release.answered:

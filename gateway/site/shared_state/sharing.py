@@ -45,7 +45,9 @@ class Link(Generic[Held]):
     def __init__(self, member: str) -> None:
         self.member = member
         self.digest: tuple[int, ...] | None = None
-        """Digest that the member has sent at the start of the link; () once it was compared."""
+        """Digest that the member sends at the start of the link: None before it has arrived, ()
+        once it was compared.
+        """
         self.owed: dict[str, None] = {}
         """Names of items that the member may lack."""
         self.unconfirmed = False

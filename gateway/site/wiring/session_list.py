@@ -57,7 +57,7 @@ _PAGE = TypeAdapter(Annotated[list[_Shown], Field(max_length=PAGE_ROWS)])
 
 
 class Silent(Exception):
-    """A member does not answer."""
+    """Error: a member does not answer."""
 
 
 class Listing:

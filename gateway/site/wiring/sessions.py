@@ -96,7 +96,9 @@ class SessionHolder:
         self._taking: dict[str, Place] = {}
         """`Place` of each inbound session, until the session is on disk."""
         self.closed = False
-        """Whether this gateway is stopping. If so, the parts of sessions can no longer be read."""
+        """Whether the site's work at this gateway has ended. From then on, parts of sessions are
+        not handed over.
+        """
         self.lost = 0
         """Number of messages that were lost because their session here ended in favour of a newer
         one.

@@ -12,7 +12,10 @@ from gateway.system.jobs import SavedFile
 from gateway.system.late_file import LateFile
 
 WRITE_S = 5.0
-"""Seconds between two writes of the file, however many clients return while a member is silent."""
+"""Seconds from the first answer that is not in the file to the next write of the file, which adds
+all answers until then. So the file is written rarely, however many clients return while a member is
+silent.
+"""
 
 
 class Doubts:

@@ -26,8 +26,8 @@ class Unreachable(OncewayError):
 
 
 class NotExclusive(Unreachable):
-    """The landing place does not refuse a second file with the same name, and other gateways may
-    write to it. A retry may help after the server is repaired.
+    """The landing place does not refuse a second file with the same name, and it is possible that
+    other gateways write to it. A retry may help after the server is repaired.
     """
 
 
