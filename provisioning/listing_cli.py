@@ -263,7 +263,9 @@ def read_identity(
         print(json.dumps({"port": where, "name": identity.name if identity else None}))
     else:
         print(
-            f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
+            f"{where}: {identity.name}"
+            if identity
+            else f"{where}: this board has no name and no key"
         )
 
 

@@ -123,7 +123,7 @@ _SITE_GAUGES = {
     "filters": "Topic Filters of clients at other members",
     "followers": "Moved sessions for which messages may still arrive here",
     "forward_waiting": "Messages that wait until another member has them",
-    "retained_waiting": "Retained messages that a member with a link may not have yet",
+    "retained_waiting": "Retained messages that a connected member may not have yet",
     "in_doubt": "Suspect sessions: another member may have a newer session of the client",
 }
 _COPIES_GAUGES = {

@@ -206,7 +206,7 @@ def membership(folder: Path, name: str | None = None) -> Membership:
         raise OncewayError(
             f"the certificate belongs to {found.name!r}, but this gateway is {name!r}",
             str(path),
-            "For a new one, run `onceway site invite NAME` on the first gateway",
+            "For a new certificate, run `onceway site invite NAME` on the first gateway",
         )
     return found
 
@@ -266,7 +266,7 @@ def _now() -> datetime:
     if now < _PLAUSIBLE:
         raise OncewayError(
             f"this machine's clock shows {now:%Y-%m-%d}: a certificate with this date is useless",
-            hint="Set the clock: `timedatectl` shows why it is wrong",
+            hint="Set the clock; `timedatectl` shows whether a time server sets it",
         )
     return now
 
