@@ -92,7 +92,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
-        print("no devices yet; `onceway device add NAME` makes one")
+        print("no devices yet; `onceway device add NAME` registers one")
         return
     table = Table(
         "name", "board", "status", "port", "firmware", "flashed", "key", "radio", "EEPROM"
