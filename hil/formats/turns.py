@@ -100,7 +100,7 @@ def read_hello(frame: bytes) -> Hello:
         raise FrameError("no HELLO")
     boot, attempt, incarnation, following, mtu, flags, nonce, _ = _HELLO.unpack_from(frame, HEAD)
     if not 1 <= mtu <= _LONGEST - _SHORTEST or flags > 1:
-        raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}, of which one is invalid")
+        raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}, not both valid")
     return Hello(boot, attempt, incarnation, following, int.from_bytes(nonce))
 
 

@@ -68,7 +68,7 @@ def main(
         typer.Option("--real", help="The board is real: wait while its port is away."),
     ] = False,
     flash: Annotated[
-        Path | None, typer.Option(help="The board's flash image: its key is read from it.")
+        Path | None, typer.Option(help="The board's flash image, which contains its key.")
     ] = None,
     page: Annotated[int, typer.Option(help="Address of the identity page.")] = UNO_PAGE,
 ) -> None:

@@ -170,7 +170,7 @@ class Hello:
             frame, HEADER_SIZE
         )
         if not 1 <= mtu <= MTU or flags & ~_POWER_ON:
-            raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}, of which one is invalid")
+            raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}, not both valid")
         nonce = frame[-TAG_SIZE - NONCE_SIZE : -TAG_SIZE]
         numbers = boot, attempt, incarnation, next_sequence, mtu, bool(flags & _POWER_ON)
         return cls(header.network, header.device, *numbers, nonce, frame[-TAG_SIZE:])

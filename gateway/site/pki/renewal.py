@@ -79,7 +79,7 @@ def accept(folder: Path, data: bytes) -> Membership:
     )
     if not same:
         raise SiteError(
-            "it sent a certificate with another name, key or beginning than this gateway's"
+            "it sent a certificate whose name, key or begin differs from this gateway's"
         )
     return _keep(folder, own, certificate)
 

@@ -334,7 +334,7 @@ class SiteCopies:
         if count and line.number not in self._logged:
             self._logged.add(line.number)
             log.warning(
-                "%s: this gateway lands rows that that member acknowledged, but has not landed",
+                "%s: this gateway lands rows which that member acknowledged, but has not landed",
                 printable(line.member),
             )
         self.landed += count
