@@ -551,7 +551,7 @@ def report_command(
     max_missing: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Largest number of missing sequences that is no problem."
+            metavar="N", min=0, help="Number of missing sequences above which they are a problem."
         ),
     ] = None,
 ) -> None:

@@ -215,7 +215,7 @@ def _packets(content: bytes) -> tuple[list[Packet], bytes]:
 def _unpacked(content: bytes) -> list[Packet]:
     form, identifier, payload = content[0], int.from_bytes(content[1:3]), content[3:]
     if not form & _PACKED or len(content) < 3 or not identifier:
-        raise FrameError(f"a TURN that begins with {content[:3].hex()}, which is invalid")
+        raise FrameError(f"a TURN with the unknown form {content[:3].hex()}")
     alias = ((Property.TOPIC_ALIAS, (form & _ALIAS) + 1),)
     publish = Publish("", payload, 2, identifier, properties=alias)
     if form & _RELEASES:
