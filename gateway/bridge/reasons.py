@@ -30,11 +30,9 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.TOPIC_ALIAS_INVALID: "the broker misreads the message: bridges send no topic alias",
     ReasonCode.PACKET_TOO_LARGE: "the message exceeds a limit of the broker, announced or not",
     ReasonCode.PAYLOAD_FORMAT_INVALID: "its payload is not what its properties say",
-    ReasonCode.RETAIN_NOT_SUPPORTED: "the broker does not retain messages, or not this one",
+    ReasonCode.RETAIN_NOT_SUPPORTED: "the broker keeps no such retained message",
     ReasonCode.QOS_NOT_SUPPORTED: "the broker does not accept this QoS on its topic",
-    ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: (
-        "the broker takes its topic for a shared subscription"
-    ),
+    ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "its topic begins like a shared subscription",
     ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: _NOT_OFFERED,
     ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: _NOT_OFFERED,
 }

@@ -38,8 +38,8 @@ def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
         yield wrong(
             "clock",
             f"not synchronised, it shows {now}: messages get no time yet",
-            "`timedatectl` shows whether this machine uses a time server. Without a network, add a"
-            " clock module, or set gateway.trust_clock = true if this clock is right",
+            "`timedatectl` shows why. Without a network add a clock module, or set"
+            " gateway.trust_clock = true if this clock is right",
         )
 
 

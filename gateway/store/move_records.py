@@ -86,7 +86,7 @@ def read_head(parts: Sequence[bytes]) -> Head:
     try:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
-        raise Unfit("its first part has no header") from problem
+        raise Unfit("it has no header") from problem
     if magic != _MAGIC or not OLDEST <= version <= VERSION:
         raise Unfit(f"it has format {version}, not {VERSION}: update the older of both gateways")
     if abs(found[0]) > _LATEST:
@@ -131,7 +131,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
                 raise Unfit(f"value {number} of a record of kind {kind} is invalid")
         yield kind, values
     if not ended:
-        raise Unfit("the record that ends its parts is missing")
+        raise Unfit("its end is missing")
 
 
 def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:

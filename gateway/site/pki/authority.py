@@ -266,7 +266,7 @@ def _now() -> datetime:
     if now < _PLAUSIBLE:
         raise OncewayError(
             f"this machine's clock shows {now:%Y-%m-%d}: a certificate with this date is useless",
-            hint="Set the clock; `timedatectl` shows whether a time server sets it",
+            hint="Set the clock: `timedatectl` shows why it is wrong",
         )
     return now
 
