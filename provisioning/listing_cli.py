@@ -92,7 +92,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
-        print("no devices yet; `onceway device add NAME` makes one")
+        print("no devices yet; `onceway device add NAME` registers one")
         return
     table = Table(
         "name", "board", "status", "port", "firmware", "flashed", "key", "radio", "EEPROM"
@@ -263,7 +263,9 @@ def read_identity(
         print(json.dumps({"port": where, "name": identity.name if identity else None}))
     else:
         print(
-            f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
+            f"{where}: {identity.name}"
+            if identity
+            else f"{where}: this board has no name and no key"
         )
 
 

@@ -115,9 +115,9 @@ class Registry:
             raise OncewayError(text, str(path), todo) from error
         except sqlite3.DatabaseError as error:
             raise OncewayError(
-                f"this is not a device registry ({error})",
+                f"this is not a device registry, or a damaged one ({error})",
                 str(path),
-                "Name another registry with --registry",
+                "Restore the registry from a backup, or name another one with --registry",
             ) from error
 
     def close(self) -> None:

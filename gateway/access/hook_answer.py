@@ -62,7 +62,7 @@ def _fields(stream: BinaryIO) -> dict[bytes, list[bytes]]:
             return fields
         found = _FIELD.fullmatch(line)
         if found is None:
-            raise OddAnswer("a header field of the answer has no name")
+            raise OddAnswer("a header line of the answer is not NAME: VALUE")
         fields.setdefault(found[1].lower(), []).append(found[2])
     raise OddAnswer("the answer has too many header fields")
 

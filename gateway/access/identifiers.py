@@ -66,5 +66,5 @@ class Identifiers:
             return "is reserved for another user (access.identifiers)" if reserved else None
         if first == user and (not colon or way == "user name prefix"):
             return None
-        more = ", and does not begin with it and a colon" if way == "user name prefix" else ""
+        more = ", with or without a colon and more behind it" if way == "user name prefix" else ""
         return f"is not the user name{more} (access.identifiers)"

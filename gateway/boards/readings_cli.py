@@ -38,8 +38,8 @@ def readings(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="All values not older than this, such as 2h or 1d. The gateway keeps about"
-            " a day at one value per minute.",
+            help="Show all values of the last TIME, such as 2h or 1d. The gateway keeps about a day"
+            " if a value comes every minute.",
             show_default="the last one of each name",
         ),
     ] = None,

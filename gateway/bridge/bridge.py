@@ -260,7 +260,7 @@ class Bridge:
                 far.close(forget=True)
                 raise OncewayError(
                     "the other broker has forgotten the session: messages in flight may arrive"
-                    " twice"
+                    " twice, and messages that waited there for this gateway are lost"
                     if pair.joined
                     else "the other broker has a session that the bridge did not begin; the bridge"
                     " begins a new one"  # [MQTT-3.2.2-4]

@@ -397,7 +397,8 @@ class Convergence:
                 await _until(lambda: self._queue()[0] >= last and not link.tries_suspects())
         except TimeoutError:
             raise OncewayError(
-                "the bridge's queue is never empty, so the brokers cannot be compared",
+                "waiting messages of the bridge were not sent in time, so the brokers cannot be"
+                " compared",
                 self._section.server,
             ) from None
         await link.far.settled()

@@ -123,7 +123,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
         text = f"{amount(item.not_taken, 'message')} from the other broker cannot be accepted here"
         found.append(("not_taken", text))
     if item.held:
-        text = f"{amount(item.held, 'message')} from the other broker cannot be stored here now"
+        text = f"{wait(item.held)} at the other broker: this gateway cannot store more now"
         found.append(("held", text))
     if item.error is None and is_late(item.oldest_s):
         text = f"{wait(item.waiting)}, the oldest for {item.oldest_s:.0f} s"

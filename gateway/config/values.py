@@ -46,7 +46,9 @@ def _check_prefix(value: str) -> str:
     if problem := topic_name_problem(value):
         raise ValueError(f"the topic {problem}")
     if value.startswith("$") or value.endswith("/"):
-        raise ValueError("must be the first levels of a topic, without $ before and / after them")
+        raise ValueError(
+            "must be the first levels of a topic: no $ at the beginning, no / at the end"
+        )
     return value
 
 

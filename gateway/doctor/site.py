@@ -104,8 +104,8 @@ _RENEW = (
     " `sudo systemctl restart onceway-gateway`"
 )
 _LINK = (
-    "The certificate is renewed as soon as the first gateway, with Onceway 0.2.1 or later, can be"
-    " reached"
+    "The certificate is renewed as soon as this gateway reaches the first gateway. The first"
+    " gateway needs Onceway 0.2.1 or later"
 )
 _LIST = (
     "Write the members of the signed list into the file. [site.members] of the file is used only"

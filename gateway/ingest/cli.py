@@ -549,7 +549,10 @@ def report_command(
         str, typer.Option(metavar="TIME", help="How long a batch may wait for the ingest.")
     ] = "1h",
     max_missing: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="How many sequences may be missing.")
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Number of missing sequences above which they are a problem."
+        ),
     ] = None,
 ) -> None:
     """Show each gateway's newest batch in the table, waiting batches, quarantine, duplicates and

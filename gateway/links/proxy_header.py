@@ -39,7 +39,7 @@ async def read_header(connection: socket.socket) -> tuple[str, int] | None:
         raise ProxyHeaderError(
             "version 1 of the PROXY protocol: let the proxy send version 2 (send-proxy-v2)"
             if version_1
-            else "no PROXY header of version 2, although the address is in proxy_protocol"
+            else "no PROXY header of version 2, although proxy_protocol lists the peer's address"
         )
     command, family = fixed[12:14]
     size = int.from_bytes(fixed[14:], "big")

@@ -77,7 +77,7 @@ class LogJob(Job):
         if self.error is not None:
             return f"{text} ({self.error})"
         holders = ", ".join(self.holders) or "an unknown program"
-        return f"{text}: {holders} keeps a view of the database open"
+        return f"{text}: a read transaction stays open in {holders}"
 
 
 class Checkpointer:

@@ -115,7 +115,11 @@ def restore(
 def downgrade(
     to: Annotated[
         int | None,
-        typer.Option("--to", help="Number of the schema.", show_default="the previous one"),
+        typer.Option(
+            "--to",
+            help="Schema version that the older Onceway reads.",
+            show_default="the previous one",
+        ),
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,

@@ -63,7 +63,8 @@ def why_other_generation(
     if log_gone is not None and not was_stopped(database):
         return (
             f"the last run was not stopped, and its write-ahead log is gone ({log_gone}): commits"
-            " that were acknowledged are lost. New rows of the spool get higher numbers"
+            " that were acknowledged may be lost. The numbers of new spool rows begin higher, so"
+            " that no number is used twice"
         )
     return None
 

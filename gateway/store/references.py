@@ -436,7 +436,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
     for (number,) in database.execute(
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):
-        yield Missing(f"batch {number} is gone, except for the list of its readings")
+        yield Missing(f"the row of batch {number} is gone; only the list of its readings is left")
     for number, rows, present in database.execute(
         "SELECT number, rows, (SELECT count(*) FROM spool WHERE id BETWEEN first AND last) AS there"
         " FROM batch WHERE landed IS NULL AND rows <> there"

@@ -278,7 +278,7 @@ def refuse_orphaned(path: Path) -> None:
         raise StoreError(
             f"the store is damaged ({damage})",
             str(path),
-            "Restore the database from a copy, or move the log away",
+            "Restore the database from a copy, or move the log away: a new store then begins",
         )
 
 

@@ -111,7 +111,7 @@ _SITE_COUNTERS = {
     "moved_in": "Sessions that moved here from another member",
     "moved_out": "Sessions that moved to another member",
     "released": "Packet identifiers that another member released for a client here",
-    "lost": "Messages lost because another member had a newer session of their client",
+    "lost": "Messages lost with sessions that another member has, or may have, replaced or ended",
     "superseded": "CONNECTs whose client connected again before the session lookup had ended",
     "marked": "Answers to clients with a suspect session: a repeated message may be spooled twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
@@ -123,7 +123,7 @@ _SITE_GAUGES = {
     "filters": "Topic Filters of clients at other members",
     "followers": "Moved sessions for which messages may still arrive here",
     "forward_waiting": "Messages that wait until another member has them",
-    "retained_waiting": "Retained messages that a member with a link may not have yet",
+    "retained_waiting": "Retained messages that a connected member may not have yet",
     "in_doubt": "Suspect sessions: another member may have a newer session of the client",
 }
 _COPIES_GAUGES = {

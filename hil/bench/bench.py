@@ -217,7 +217,7 @@ class Bench(BaseModel):
             self.client or self.subscriber or len(self.by_air) < len(self.devices)
         ):
             raise ValueError(
-                f"the rig cannot judge clients or boards on lines after {RESTORED};"
+                f"after {RESTORED} the rig can judge neither clients nor boards on lines;"
                 f" leave them out, or {RESTORED}"
             )
         if EACH_STEP in kinds and others:
@@ -253,7 +253,7 @@ class Bench(BaseModel):
             once = [k.kind for k in self.fault if k.kind in ONCE_A_LINE and k.breaks(name)]
             if len(set(once)) < len(once):
                 raise ValueError(
-                    f"two tables {once[0]} are for the line of {name}; name other boards by `on`"
+                    f"two {once[0]} faults are for the line of {name}; name other boards in `on`"
                 )
 
     def _possible_at_several_gateways(self) -> None:

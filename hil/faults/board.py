@@ -189,7 +189,7 @@ class Cut:
         torn = ", an EEPROM write torn" if self.event.details["writing"] else ""
         measured = {name: self.event.details[name] for name in ("tx", "writes")}
         return Evidence(
-            f"{self.waiting} publication(s) not done{torn}",
+            f"{self.waiting} publication(s) in the journal{torn}",
             {"cycle": self.event.cycle, **measured, **self.place},
             self.window,
         )

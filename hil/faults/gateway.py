@@ -199,8 +199,8 @@ class GatewayPowerCut(WindowKind):
         if window is None:
             return None
         text = (
-            f"{window}: started on the copy of the disk at {place} publications in the store;"
-            f" {len(lost)} file(s) of the copy were older"
+            f"{window}: the gateway had spooled {place} publications, and started on a copy of its"
+            f" disk with {len(lost)} older file(s)"
         )
         data = {"older": sorted(lost), "since": since, "hit": {"window": window}}
         return Evidence(text, data, window)

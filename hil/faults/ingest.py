@@ -140,7 +140,7 @@ class IngestStop(IngestFault):
     next job must recognise the publications by the saved ranges; it reads no rows of the table.
     """
 
-    text: ClassVar[str] = "ingest stopped, and its batches land again before it starts"
+    text: ClassVar[str] = "ingest stopped; batches of a feed land again before it starts"
     bounded: ClassVar[bool] = True
     kind: Literal["ingest-stop"]
 
@@ -165,7 +165,7 @@ class IngestStop(IngestFault):
         if code != 0 or not saved or not ingested:
             return None
         return Evidence(
-            f"process {child.pid} ended and had saved {saved[-1]}; the next one read {newest}"
+            f"process {child.pid} saved {saved[-1]} and ended; the next process read {newest}"
             f" batches with {rows} publications again",
             {"pid": child.pid, "snapshot": saved[-1], "batches": newest, "rows": rows},
         )

@@ -128,7 +128,7 @@ class NumberTaken(Kind):
         if not await comes(lambda: system.spool.landed > landed):
             return None
         return Evidence(
-            f"batch {number} of {origin} was a clone's, and later publications have landed",
+            f"a clone took batch number {number} of {origin}, and later publications landed",
             {"batch": number, "rows": system.spool.landed - landed},
         )
 

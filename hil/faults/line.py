@@ -282,6 +282,6 @@ class PortUnplugged(Kind):
                 await wait_until(lambda: device.opened > opened)
         except TimeoutError:
             return None
-        text = f"gone for {self.seconds:g} s, and opened again by the gateway"
+        text = f"the port was gone for {self.seconds:g} s, then the gateway opened it"
         hit = {"publication": struck["publication"]}
         return Evidence(text, {"hit": hit, "behind": None})

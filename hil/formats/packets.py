@@ -224,7 +224,7 @@ def _end(data: bytes | bytearray) -> tuple[int, int] | None:
         length |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             if length > LONGEST:
-                raise PacketError(f"a packet of {length} bytes")
+                raise PacketError(f"a packet of {length} bytes, more than {LONGEST}")
             end = 2 + index + length
             return (2 + index, end) if len(data) >= end else None
     if len(data) >= 5:
@@ -338,7 +338,7 @@ def _read(kind: int, flags: int, body: bytes) -> Packet:
 def _read_connect(reader: _Reader) -> Connect:
     name, version = reader.text(), reader.number(1)
     if (name, version) != ("MQTT", VERSION):
-        raise PacketError(f"a CONNECT of {name} {version}")
+        raise PacketError(f"a CONNECT of {name} {version}, not MQTT {VERSION}")
     flags, keep_alive = reader.number(1), reader.number(2)
     properties = reader.properties()
     return Connect(reader.text(), bool(flags & 2), keep_alive, properties)

@@ -81,8 +81,8 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> 
             if steady and found.columns.get("received") is not None:
                 begun[found.origin, boot].add(found.columns["received"] * 1000 - uptime)
     return [
-        f"`received` and `monotonic` of the rows of {origin} from start {boot} on are up to"
-        f" {(max(of) - min(of)) / 1e9:.2f} s apart"
+        f"`received` minus `monotonic` varies by {(max(of) - min(of)) / 1e9:.2f} s among the rows"
+        f" of {origin} from start {boot} on"
         for (origin, boot), of in begun.items()
         if max(of) - min(of) > APART_US * 1000
     ] + [
@@ -134,7 +134,7 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[s
         f"{origin} has no batch {', '.join(lacks)}, but later ones"
         for origin, lacks in sorted(missing.items())
         if lacks
-    ] + [f"{origin} has batch {number} before its first" for origin, number in early.items()]
+    ] + [f"{origin} has batch {number} before batch {first}" for origin, number in early.items()]
 
 
 def _lacks(seen: set[int], due: int) -> Iterator[str]:

@@ -116,7 +116,7 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
     up = replayed.up_s / replayed.run_s if replayed.run_s else 1.0
     shortened = (
         f"; {replayed.shortened} outages of the recording are shortened to"
-        f" {replayed.longest_outage:g}"
+        f" {replayed.longest_outage:g} (longest_outage)"
         if replayed.shortened
         else ""
     )

@@ -50,15 +50,15 @@ def main(
     pace: Annotated[
         float,
         typer.Option(
-            help="Recorded seconds replayed per second; 0: one recorded frame for each frame.",
+            help="Recorded seconds replayed per second; 0: each frame uses up one recorded frame.",
             min=0,
         ),
     ] = 0.0,
     longest_outage: Annotated[
         float,
         typer.Option(
-            help="Longest outage: recorded ones are shortened to this many frames, or with a pace"
-            " to this many seconds.",
+            help="Length to which longer recorded outages are shortened: in frames, or in seconds"
+            " if --pace is not 0.",
             min=1,
         ),
     ] = LONGEST_OUTAGE,
@@ -68,7 +68,7 @@ def main(
         typer.Option("--real", help="The board is real: wait while its port is away."),
     ] = False,
     flash: Annotated[
-        Path | None, typer.Option(help="The board's flash image: its key is read from it.")
+        Path | None, typer.Option(help="The board's flash image, which contains its key.")
     ] = None,
     page: Annotated[int, typer.Option(help="Address of the identity page.")] = UNO_PAGE,
 ) -> None:

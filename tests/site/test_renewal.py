@@ -73,7 +73,7 @@ async def test_a_certificate_that_ends_soon_is_a_problem(
     site = Site(tmp_path, "attic", "barn")
     age(monkeypatch, site, 9.95, "barn")
     found = _certificate(site.config("barn"))
-    remedy = "as soon as the first gateway, with Onceway 0.2.1 or later"
+    remedy = "The first gateway needs Onceway 0.2.1 or later"
     assert (found.state, remedy in (found.todo or "")) == (State.WARNING, True)
     async with running(site.config("barn")) as (barn,):
         assert "its certificate expires on" in barn.net.status()[0]["problem"]

@@ -283,8 +283,8 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
             raise OncewayError(
                 f"the table {feature}",
                 name,
-                "The ingest writes only into tables as it created them. Remove this, or give"
-                " the ingest a table of its own",
+                "The ingest writes only into tables as it created them. Undo this change, or"
+                " give the ingest a table of its own",
             )
 
 
@@ -332,7 +332,7 @@ def absolute(name: str) -> str:
         return name.rstrip("/")
     if "/" not in name and os.path.exists(os.path.join("spark-warehouse", name.lower())):
         raise OncewayError(
-            "this may be a folder, or the catalog's table in spark-warehouse here",
+            "this name may mean a folder here, or the catalog's table in ./spark-warehouse",
             name,
             f"Write ./{name} for the folder, or default.{name} for the catalog's table",
         )

@@ -44,7 +44,7 @@ def _why_public(spark: SparkSession, name: str) -> str | None:
     if is_named(name):
         catalog = name.split(".")[0] if name.count(".") > 1 else spark.catalog.currentCatalog()
         if catalog != SPARK_CATALOG:
-            return f"the catalog {catalog} keeps it"
+            return f"the table is in the catalog {catalog}"
     if not has_own_classes(spark):
         return f"Delta's own classes are missing or different in Spark {spark.version}"
     return None

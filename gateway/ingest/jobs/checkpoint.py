@@ -240,7 +240,7 @@ def _commit(commits: HadoopFolder, number: int) -> None:
     version, *lines = _lines(commits, str(number))
     fields = _parsed(commits, str(number), lines)
     if not _VERSION.fullmatch(version) or len(fields) != 1 or not isinstance(fields[0], dict):
-        raise Torn(f"{commits}/{number} has {len(lines) + 1} lines instead of 2")
+        raise Torn(f"{commits}/{number} is not a version and one JSON object")
 
 
 def _offset(offsets: HadoopFolder, number: int) -> Feeds:
@@ -250,7 +250,7 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
     version, *lines = _lines(offsets, str(number))
     found = _parsed(offsets, str(number), lines)
     if len(found) < LINES - 1 or not _VERSION.fullmatch(version):
-        raise Torn(f"{offsets}/{number} has {len(lines) + 1} lines instead of {LINES}")
+        raise Torn(f"{offsets}/{number} is not a version and two or more lines of JSON")
     feeds = found[1]
     if not (
         len(found) == LINES - 1

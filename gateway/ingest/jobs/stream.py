@@ -337,7 +337,7 @@ def _run(options: argparse.Namespace) -> None:
                 raise sink.failure or again from again
     except Exception as error:
         if stopping.is_set() and is_java_gone(error):
-            log.info("Java got the stop request first: the next start reads the table")
+            log.info("Java got the stop request first: the next start continues from the table")
             return
         say_unexpected(error)
         failure = explained(error, [options.table, options.checkpoint])

@@ -114,7 +114,7 @@ def _work(spark: SparkSession, options: argparse.Namespace) -> None:
         raise OncewayError(
             "there is no such table",
             publications.name,
-            "Is it the right one? `onceway ingest run` makes it",
+            "Is the name right? The first `onceway ingest run` creates the table",
         )
     publications.refuse_others()
     if options.command == "release":

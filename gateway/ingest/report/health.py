@@ -72,7 +72,9 @@ def look(table: str, running: bool) -> list[TableHealth]:
             found[place] = TableHealth(one.name, one.rows, flaw)
     readings = next((one for one in found if one is not None and one.name == names[1]), None)
     if readings is None:
-        lacking = TableHealth(names[1], None, "there is no such table: the next start makes it")
+        lacking = TableHealth(
+            names[1], None, "there is no such table: the next start of the ingest creates it"
+        )
         return [lacking, *(one for one in found if one is not None)]
     if readings.flaw is None:
         flaw = _flaw_of(lambda: _behind(table, names[1], running))

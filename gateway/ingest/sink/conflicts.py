@@ -19,7 +19,7 @@ from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.payload.rewording import says_the_same
 
 CONFLICTS = Layout(
-    "Publications whose key is in publications with another payload",
+    "Publications with a key that the table publications has with another payload",
     (
         ("device", "string", "Key, part 1, as in publications"),
         ("incarnation", "bigint", "Key, part 2, as in publications"),

@@ -53,7 +53,7 @@ READINGS = Layout(
         ("text", "string", "String value"),
         ("flag", "boolean", "Boolean value"),
         ("data", "binary", "Data value"),
-        ("sum", "double", "Integrated sum with base sum"),
+        ("sum", "double", "Sum of the values over time (SenML: s), with base sum"),
         (
             "time",
             "timestamp",

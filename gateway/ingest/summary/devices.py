@@ -31,8 +31,8 @@ DEVICES = Layout(
         (
             "incarnation",
             "bigint",
-            "Number given to the device when its memory was empty; null if the device was never"
-            " seen with these values",
+            "Number given to the device when its memory was empty; null if the registry lists the"
+            " device with these values, but no publication has come with them",
         ),
         (
             "site",

@@ -60,7 +60,10 @@ class DerivedTable:
         except (PySparkException, Py4JJavaError) as error:
             if covers is None or (isinstance(error, Py4JJavaError) and not is_file_gone(error)):
                 raise
-            log.warning("cannot read what changed in publications: %s", cause_of(error))
+            log.warning(
+                "cannot read what changed in publications (%s), so the whole table is read",
+                cause_of(error),
+            )
             changes = since(self._publications, self._log, covers, until, whole=True)
             self._write(make(changes, before), until, not fits)
 

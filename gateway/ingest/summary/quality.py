@@ -19,7 +19,7 @@ from gateway.ingest.summary.progress import DerivedTable
 LATE_S = 3600
 
 QUALITY = Layout(
-    "Readings of each device on each day (UTC, by the time of receipt at the gateway)",
+    "Counts of publications by device and day (UTC, by the time of receipt at the gateway)",
     (
         ("device", "string", "Name of the device; @GATEWAY for clients without an identity"),
         ("incarnation", "bigint", "As in publications"),

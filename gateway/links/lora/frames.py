@@ -63,7 +63,7 @@ class Header:
     def from_frame(cls, frame: bytes) -> Self:
         """Return the header of a frame. Raises FrameError for a wrong length or device number."""
         if not OVERHEAD <= len(frame) <= LONGEST:
-            raise FrameError(f"a frame of {len(frame)} bytes")
+            raise FrameError(f"a frame of {len(frame)} bytes, not {OVERHEAD} to {LONGEST}")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
             raise FrameError(f"device {frame[1]}")
         return cls(frame[0], frame[1], frame[2] >> 6, frame[2] & LOW)
@@ -82,7 +82,7 @@ class SessionCipher:
         than MTU.
         """
         if len(content) > MTU:
-            raise ValueError(f"content of {len(content)} bytes")
+            raise ValueError(f"content of {len(content)} bytes, more than {MTU}")
         head = header.to_bytes()
         return head + self._ccm.encrypt(_nonce(direction, counter), content, head)
 
@@ -170,7 +170,7 @@ class Hello:
             frame, HEADER_SIZE
         )
         if not 1 <= mtu <= MTU or flags & ~_POWER_ON:
-            raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}")
+            raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}, not both valid")
         nonce = frame[-TAG_SIZE - NONCE_SIZE : -TAG_SIZE]
         numbers = boot, attempt, incarnation, next_sequence, mtu, bool(flags & _POWER_ON)
         return cls(header.network, header.device, *numbers, nonce, frame[-TAG_SIZE:])

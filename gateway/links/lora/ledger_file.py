@@ -177,7 +177,7 @@ def _blocks(band: Any, away: float) -> list[tuple[float, float]]:
     has a negative age. Raises ValueError.
     """
     if len(band["sent"]) > 2 * BLOCKS + 2:
-        raise ValueError(f"{len(band['sent'])} blocks within an hour")
+        raise ValueError(f"{len(band['sent'])} blocks, more than an hour can have")
     blocks = [
         (_seconds(age + _AHEAD) - _AHEAD + away, _seconds(airtime)) for age, airtime in band["sent"]
     ]

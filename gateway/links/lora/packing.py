@@ -76,7 +76,7 @@ def _size(data: bytes, at: int) -> int:
     Raises FrameError if the bytes are not MQTT.
     """
     if at < len(data) and data[at] < _PLAIN:
-        raise FrameError(f"a packet that begins with {data[at]:#04x}")
+        raise FrameError(f"a packet begins with {data[at]:#04x}, not with an MQTT packet type")
     length = 0
     for index, byte in enumerate(data[at + 1 : at + 1 + _LONGEST_LENGTH]):
         length |= (byte & 0x7F) << 7 * index

@@ -60,7 +60,7 @@ def plan(
             "--sf",
             min=FACTORS.start,
             max=FACTORS.stop - 1,
-            help="Spreading factor. Each step reaches further, and doubles the airtime.",
+            help="Spreading factor. Each step reaches further, and almost doubles the airtime.",
         ),
     ],
     payload: Annotated[

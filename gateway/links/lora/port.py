@@ -364,7 +364,7 @@ class LoraListener:
             return
         if self._problem is not None and self._problem.startswith(_RECORD):
             self._problem = None
-            self._say(f"{_RECORD} is written again")
+            self._say(f"{_RECORD} can be written again, so the radio may send")
         self._station.recorded()
         self._flush([])
 

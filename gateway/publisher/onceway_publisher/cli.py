@@ -147,7 +147,8 @@ def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dic
         fields = {key: value for key, value in {**common, **found}.items() if value is not None}
         if fields.keys() - known or not {"topic", "value"} <= fields.keys():
             raise Unreadable(
-                f"line {number} needs a topic and a value, and may have unit, name, time and retain"
+                f"line {number} needs topic and value, and may have only unit, name, time and"
+                " retain besides"
             )
         yield fields
 

@@ -176,7 +176,7 @@ class Reader:
             if self._rest[index] & 0x80:
                 continue
             if length > _LARGEST:
-                raise PacketError(f"a packet of {length} bytes")
+                raise PacketError(f"a packet of {length} bytes, more than {_LARGEST}")
             end = index + 1 + length
             return (index + 1, end) if len(self._rest) >= end else None
         if len(self._rest) > 4:
@@ -246,7 +246,7 @@ def _properties(body: bytes, at: int) -> Iterable[tuple[int, int | str | tuple[s
             at += struct.calcsize(_NUMBERS[key])
             continue
         if key not in (*_TEXTS, _USER, _AUTHENTICATION_DATA):
-            raise ValueError(f"a property 0x{key:02x} does not belong there")
+            raise ValueError(f"the property 0x{key:02x} is not known in packets for a publisher")
         value, at = _read(body, at, end)
         if key == _USER:
             second, at = _read(body, at, end)

@@ -143,7 +143,7 @@ def _decode(frame: bytes) -> Message:
         case _Tag.HELLO:
             hello = Hello(*_HELLO.unpack(frame)[1:])
             if not hello.sender_round or not 0 < hello.queue < MOST_QUEUE:
-                raise SiteError("a HELLO with impossible numbers")
+                raise SiteError("a HELLO whose round or queue number is out of range")
             return hello
         case _Tag.PACKETS:
             _, number, latest = _PACKETS.unpack_from(frame)

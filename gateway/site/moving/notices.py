@@ -37,7 +37,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
                 (own if stage.moving_id < OWN_STAGES else asked).append(stage)
                 session_moves.asks[member] += 1
                 if session_moves.asks[member] > max(_FEWEST_ASKS, _ASKS * core.limits.sessions):
-                    raise ProtocolError("PUBLISH: notices ask for sessions too often")
+                    raise ProtocolError("PUBLISH: notices ask about sessions too often")
                 cut(core, member, stage)
                 _found(core, member, stage)
                 _answered(core, member, stage)

@@ -177,7 +177,7 @@ def move_of(session: Session) -> SessionMove | None:
 def _names(text: str) -> list[str]:
     found = json.loads(text)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ValueError("a session move with a list whose entries are not all names")
+        raise ValueError("a session move with text that is not a list of names")
     return found
 
 

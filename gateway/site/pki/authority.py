@@ -206,7 +206,7 @@ def membership(folder: Path, name: str | None = None) -> Membership:
         raise OncewayError(
             f"the certificate belongs to {found.name!r}, but this gateway is {name!r}",
             str(path),
-            "For a new one, run `onceway site invite NAME` on the first gateway",
+            "For a new certificate, run `onceway site invite NAME` on the first gateway",
         )
     return found
 

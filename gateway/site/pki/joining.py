@@ -151,7 +151,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
 def _look(invitation: Invitation) -> str:
     return (
         "Was the gateway there started after `onceway site init`, does it still run, and can this"
-        " Pi reach that port? Then run the same command again: the invitation is valid until"
+        " machine reach that port? Then run the same command again: the invitation is valid until"
         f" {invitation.expires:%Y-%m-%d %H:%M} UTC"
     )
 

@@ -78,7 +78,9 @@ def accept(folder: Path, data: bytes) -> Membership:
         and certificate.not_valid_before_utc == own.certificate.not_valid_before_utc
     )
     if not same:
-        raise SiteError("it sent a certificate of another member")
+        raise SiteError(
+            "it sent a certificate whose name, key or begin differs from this gateway's"
+        )
     return _keep(folder, own, certificate)
 
 

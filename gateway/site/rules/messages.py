@@ -410,5 +410,5 @@ class _Reader:
         (count,) = _SHORT.unpack_from(self._frame, self.position)
         self.position += _SHORT.size
         if count > ENTRIES or count > len(self._frame) - self.position:
-            raise SiteError(f"a list of {count} entries, which is invalid")
+            raise SiteError(f"a list of {count} entries, more than allowed or than the frame has")
         return tuple(read(self) for _ in range(count))

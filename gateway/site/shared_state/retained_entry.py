@@ -102,9 +102,9 @@ def _checked(entry: Entry) -> Entry:
     if problem := topic_name_problem(entry.name):
         raise SiteError(f"a topic that {problem}")
     if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.expires_in:
-        raise SiteError("a retained message with impossible numbers")
+        raise SiteError("a retained message whose version, QoS or expiry is out of range")
     if not entry.payload and entry.expires_in == NEVER:
-        raise SiteError("a deletion without an end")
+        raise SiteError("a deletion of a retained message without an expiry")
     if entry.properties:
         block = encode_varint(len(entry.properties)) + entry.properties
         check_response_topic(decode_properties(Reader(block, "retained"), _PROPERTIES), "retained")

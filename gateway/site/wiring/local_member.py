@@ -387,7 +387,8 @@ class Site:
             self._doubted(connection.client, silent)
             if self._broker.log_throttle.allows(f"PUBREL of {connection.client}"):
                 log.warning(
-                    "%s: PUBREL of an unknown identifier, and %s did not answer",
+                    "%s: the packet identifier of a PUBREL is unknown here, and %s, which may know"
+                    " it, did not answer",
                     connection.name,
                     ", ".join(map(printable, silent)),
                     extra=about(**connection.about, reason="doubt"),

@@ -257,8 +257,8 @@ class SiteCopies:
             lines[number] = Line(number, member, Told.model_validate_json(text_of_state), last)
         if orphans:
             text = (
-                "%s: %d copies are deleted: the record of their gateway is gone. That gateway sends"
-                " them again"
+                "%s: %d copies are deleted: the record that says whose copies they are is gone."
+                " Their gateway sends them again if it can"
             )
             log.error(text, self._data / SHELF, sum(orphans.values()))
             shelf.write([], [], {}, list(orphans))
@@ -334,7 +334,7 @@ class SiteCopies:
         if count and line.number not in self._logged:
             self._logged.add(line.number)
             log.warning(
-                "%s: this gateway lands the rows that this member has acknowledged and not landed",
+                "%s: this gateway lands rows which that member acknowledged, but has not landed",
                 printable(line.member),
             )
         self.landed += count
@@ -440,8 +440,8 @@ class _Own:
             )
         else:
             log.warning(
-                "the spool is replicated or landed again, so publications for the spool are"
-                " accepted again (site.copies)"
+                "another member accepts copies again, or the uplink has landed the spool:"
+                " publications for the spool are accepted again (site.copies)"
             )
 
     def send_away(self) -> None:

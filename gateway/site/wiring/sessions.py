@@ -431,7 +431,8 @@ class SessionHolder:
             broker.changes.wills[session.client] = None
             broker.effects.wills.pop(session.client, None)
         if not session.ended:
-            end_with_loss(self, broker, session, "its client has a newer one at another gateway")
+            why = "its client has a newer session at another gateway"
+            end_with_loss(self, broker, session, why)
 
     def mark_suspect(self, client: str, done: Done) -> None:
         self._begin()

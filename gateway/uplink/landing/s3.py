@@ -185,7 +185,7 @@ class S3Landing(Landing):
                 "Look at the key, its secret, its permissions in this bucket, and at this"
                 " machine's clock"
             )
-        return "Make the bucket first" if _code(error) == "NoSuchBucket" else None
+        return "Create the bucket first" if _code(error) == "NoSuchBucket" else None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._call("put_object", name, Body=data, ChecksumSHA256=_sha256(data), **condition)

@@ -188,11 +188,11 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
         ),
         (
             {"boards": 1, "fault": [{"kind": "gateway-restored"}]},
-            "cannot judge clients or boards on lines after",
+            "can judge neither clients nor boards on lines",
         ),
         (
             {"boards": 0, "client": [{}], "fault": [{"kind": "gateway-restored"}]},
-            "cannot judge clients or boards on lines after",
+            "can judge neither clients nor boards on lines",
         ),
     ],
 )
@@ -377,7 +377,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[fault]]\nkind = "line-bursts"\n[[fault]]\nkind = "line-bursts"',
-            "two tables line-bursts are for the line of uno-1; name other boards by `on`",
+            "two line-bursts faults are for the line of uno-1; name other boards in `on`",
         ),
         (
             'title = "t"\n[[fault]]\nkind = "line-cut"\non = ["uno-9"]',

@@ -856,7 +856,7 @@ def test_batches_are_numbered_without_gaps() -> None:
     [
         (1, 10**12, ["site/e has no batch 1 to 1000000000000, but later ones"]),
         (10**12 + 1, 10**12, []),
-        (10**12 + 2, 10**12, ["site/e has batch 1000000000001 before its first"]),
+        (10**12 + 2, 10**12, ["site/e has batch 1000000000001 before batch 1000000000002"]),
     ],
 )
 def test_batches_are_numbered_from_where_a_used_store_begins(

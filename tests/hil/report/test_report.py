@@ -552,6 +552,7 @@ def test_a_recorded_link_says_how_much_of_it_was_replayed(hop: str) -> None:
     said = (
         "uno-1 up: 250 of 1000 s of roof, from second 100 on; the link was up 75% of the time, "
         "10 of 40 frames lost; 2 outages of the recording are shortened to 20"
+        " (longest_outage)"
     )
     assert said in page(found)
     assert found.to_json()["replayed"] == [{"line": "uno-1", "direction": "up", **replayed}]

@@ -37,12 +37,12 @@ def test_writer_is_chosen_by_name_and_availability(
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     assert table_kind(spark, "main.lake.publications", "auto") is PublicTable
     assert caplog.messages == [
-        "main.lake.publications is written by Delta's public API (--writer public): the catalog"
-        " main keeps it"
+        "main.lake.publications is written by Delta's public API (--writer public): the table is"
+        " in the catalog main"
     ]
     monkeypatch.setattr(type(spark.catalog), "currentCatalog", lambda _: "unity")
     assert table_kind(spark, "lake.publications", "auto") is PublicTable
-    assert "the catalog unity keeps it" in caplog.messages[-1]
+    assert "the table is in the catalog unity" in caplog.messages[-1]
     assert table_kind(spark, "/lake/publications", "auto") is Table
 
 

@@ -52,8 +52,8 @@ def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list
     before = files(tmp_path)
     expected = {
         other: "this is not a table of the ingest: column sequence is a double, not a bigint. Give",
-        text: "there is no such table. Is it the right one?",
-        tmp_path / "no" / "where": "there is no such table. Is it the right one?",
+        text: "there is no such table. Is the name right?",
+        tmp_path / "no" / "where": "there is no such table. Is the name right?",
     }
     for table, what in expected.items():
         assert refused(table, landing, words).startswith(f"error: {table}: {what}")

@@ -759,7 +759,7 @@ def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     assert sites.members["a"].site.figures()["lost"] == 3
     lines = [line for line in caplog.messages if "3 waiting messages are lost" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("c: the session here ends, because its client has a newer one")
+    assert lines[0].startswith("c: the session here ends, because its client has a newer session")
 
 
 def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None:
