@@ -27,7 +27,7 @@ def refused(
     text: str,
     count: int = 1,
 ) -> None:
-    """Count `count` refused requests, and log the refusal. Do nothing if `reason` is no failure."""
+    """Count `count` refused requests and log the refusal. Do nothing if `reason` is below 0x80."""
     if reason < ReasonCode.UNSPECIFIED_ERROR:
         return
     core.statistics.refuse(request, reason, count)

@@ -43,7 +43,7 @@ _NOBODY = "onceway-inside"
 
 
 class Member:
-    """This gateway as a member of its site. members: names of the other members."""
+    """A gateway as a member of its site. members: names of the other members."""
 
     def __init__(
         self,
