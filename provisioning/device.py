@@ -52,8 +52,8 @@ def check(target: Target) -> Image | None:
     image = Image(target.firmware, target.board) if target.firmware else None
     if image is not None and not (image.signed or target.foreign):
         raise OncewayError(
-            "this HEX file is not a firmware with the Onceway library: it has no signature, so the"
-            " board would not greet",
+            "this HEX file has no signature of the Onceway library, so a board with this firmware"
+            " would not greet the gateway",
             str(target.firmware),
             "If it was built with an older library, build it again, or write it anyway with"
             " --foreign",

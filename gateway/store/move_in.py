@@ -142,7 +142,7 @@ class _Import:
 
     def _keep_move(self, *values: Any) -> None:
         if self._move is not None:
-            raise Unfit("it has two session moves")
+            raise Unfit("its parts have two MOVE records")
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:

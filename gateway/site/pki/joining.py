@@ -63,7 +63,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         except OncewayError as error:
             if not _is_member(folder):
                 raise
-            text = f"{name} is already a member of site {site_id(authority)}: {error.what}"
+            member = f"{name} is already a member of site {site_id(authority)}"
+            text = f"{member}. Joining again has failed: {error.what}"
             raise OncewayError(text, hint=_MEMBER) from error
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         if answer.again:
