@@ -218,8 +218,8 @@ def _wrong_board(plan: Plan, difference: str, port: str) -> OncewayError:
             f"Is the port right? `onceway device replace {name}` gives the name to another board",
         )
     hint = (
-        "Is that the right port? `onceway device rename` gives a device another name; after"
-        " `onceway device revoke` its board is free"
+        "Is that the right port? To rename the device: `onceway device rename`. To use its board"
+        " for another device, first: `onceway device revoke`"
     )
     return OncewayError(
         f"the board on this port {difference}: that device would be overwritten", port, hint

@@ -225,7 +225,7 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
         typer.echo(json.dumps({"removed": name, "was_member": was_member}))
         return
     if not was_member:
-        typer.echo(f"the invitation of {printable(name)} is no longer valid")
+        typer.echo(f"the invitation for {printable(name)} is no longer valid")
         return
     typer.echo(
         f"{printable(name)} is removed: its certificates and invitations are no longer accepted"

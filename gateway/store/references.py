@@ -257,7 +257,8 @@ def _words(problem: str, entries: int, count: int) -> str:
     if problem == "gone":
         return f"the content of {amount(count, 'message')} of its queue is gone"
     if problem == "length":
-        return f"{amount(count, 'message')} of its queue with a wrong length"
+        verb = "has" if count == 1 else "have"
+        return f"{amount(count, 'message')} of its queue {verb} a wrong length"
     return _DAMAGED if entries == 1 else f"{entries:,} entries of its queue are damaged"
 
 
@@ -275,7 +276,7 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
             yield session, f"{amount(len(missing), 'message')} in flight, but gone from the store"
         if swept and (idle := _idle(following, flying | released, entries)):
             amount_idle = amount(len(idle), "entry", "entries")
-            yield session, f"{amount_idle} of its queue that are neither in flight nor to be sent"
+            yield session, f"its queue has {amount_idle} neither in flight nor to be sent"
 
 
 def _begun(

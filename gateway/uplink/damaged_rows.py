@@ -48,7 +48,7 @@ class DamagedRows(Numbers):
         once = {item.row for item in found}
         for item, row in cells:
             if row is None or len(once) < len(found):
-                text = f"row {item.row[0]} of spool is out of order"
+                text = f"the id of row {item.row[0]} of spool is damaged"
                 raise sqlite3.DatabaseError(f"{text}: onceway store salvage saves the other rows")
         return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]
 

@@ -89,7 +89,7 @@ class Reply:
 def head(frame: bytes) -> Head:
     """Return the head of a frame. Raises FrameError for an impossible length."""
     if not _SHORTEST <= len(frame) <= _LONGEST:
-        raise FrameError(f"a frame of {len(frame)} bytes")
+        raise FrameError(f"a frame of {len(frame)} bytes, not {_SHORTEST} to {_LONGEST}")
     return Head(frame[0], frame[1], Type(frame[2] >> 6), frame[2] % LOW_BITS)
 
 
@@ -215,7 +215,7 @@ def _packets(content: bytes) -> tuple[list[Packet], bytes]:
 def _unpacked(content: bytes) -> list[Packet]:
     form, identifier, payload = content[0], int.from_bytes(content[1:3]), content[3:]
     if not form & _PACKED or len(content) < 3 or not identifier:
-        raise FrameError(f"a TURN in the form {content[:3].hex()}")
+        raise FrameError(f"a TURN with the unknown form {content[:3].hex()}")
     alias = ((Property.TOPIC_ALIAS, (form & _ALIAS) + 1),)
     publish = Publish("", payload, 2, identifier, properties=alias)
     if form & _RELEASES:

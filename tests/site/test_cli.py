@@ -278,7 +278,7 @@ async def test_commands_say_where_they_have_to_run(
     assert "holds the site's certificate authority" in (await attic.site("remove", "attic")).error
     assert (await attic.site("invite", "barn", "-o", tmp_path / "file")).code == 0
     done = await attic.site("remove", "barn")
-    assert "the invitation of barn is no longer valid" in done.out
+    assert "the invitation for barn is no longer valid" in done.out
     assert json.loads((await attic.site("status", "--json")).out)["authority"]
 
 

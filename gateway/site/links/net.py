@@ -145,7 +145,7 @@ class Net:
         has more than FRAME_BYTES.
         """
         if len(frame) > FRAME_BYTES:
-            raise ValueError(f"a frame of {len(frame)} bytes")
+            raise ValueError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
         link = self._far[member].link
         if link is not None:
             link.send(frame)
