@@ -242,7 +242,8 @@ async def test_faults_of_a_join(
     async with running(other.config):  # another site's gateway has the address
         done = await barn.site("join", file)
         assert (
-            "the gateway at that address is not the inviter: it shows another site's" in done.error
+            "that address does not prove that it is the inviter: it shows another site's"
+            in done.error
         )
     address = members["attic"].split(":")
     server = await asyncio.start_server(lambda reader, writer: writer.close(), *address)

@@ -134,7 +134,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             return _answer(channel)
     except ssl.SSLCertVerificationError as error:
         raise OncewayError(
-            f"the gateway at that address is not the inviter: {why(error)}",
+            f"the gateway at that address does not prove that it is the inviter: {why(error)}",
             where,
             _look(invitation),
         ) from error
