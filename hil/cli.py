@@ -255,7 +255,7 @@ def glue(
     made = plan(loaded)
     places = [fresh(folder / name) for name in ("glue", "ours")]
     console = Console(highlight=False, stderr=as_json)
-    console.print("the glue (one minute, or three if it ends in the table)", soft_wrap=True)
+    console.print("the glue runs (1 min, or 3 if the bench ends in the table)", soft_wrap=True)
     try:
         theirs = asyncio.run(until_terminated(GlueRun(loaded, made, places[0].root).go()))
     except asyncio.CancelledError:

@@ -52,8 +52,8 @@ def check(target: Target) -> Image | None:
     image = Image(target.firmware, target.board) if target.firmware else None
     if image is not None and not (image.signed or target.foreign):
         raise OncewayError(
-            "this HEX file is not a firmware with the Onceway library: it has no signature, so the"
-            " board would not greet",
+            "this HEX file has no signature of the Onceway library, so a board with this firmware"
+            " would not greet the gateway",
             str(target.firmware),
             "If it was built with an older library, build it again, or write it anyway with"
             " --foreign",
@@ -218,8 +218,8 @@ def _wrong_board(plan: Plan, difference: str, port: str) -> OncewayError:
             f"Is the port right? `onceway device replace {name}` gives the name to another board",
         )
     hint = (
-        "Is that the right port? `onceway device rename` gives a device another name; after"
-        " `onceway device revoke` its board is free"
+        "Is that the right port? To rename the device: `onceway device rename`. To use its board"
+        " for another device, first: `onceway device revoke`"
     )
     return OncewayError(
         f"the board on this port {difference}: that device would be overwritten", port, hint

@@ -25,7 +25,7 @@ _MOST = 65_535
 _OVERHEAD = 5
 """Number of bytes of a short PUBLISH besides topic, properties and payload."""
 PATIENCE_S = 5.0
-_SLOW = "The disk is slow: the command waits for it."
+_SLOW = "The disk is slow: the board gets the command when it is on the disk."
 
 
 async def command(
@@ -65,7 +65,7 @@ async def send(
     broker = engine.broker
     topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
     if not any(route.qos == 2 and route.session.client == device for route in topic.routes):
-        return "The board has never asked for commands: nothing was sent."
+        return "The board has no subscription to its commands: nothing was sent."
     properties = b"" if correlation is None else _answer_to(device, correlation)
     session = broker.sessions[device]
     longest = session.connection.packet_limit if session.connection else MAX_PACKET

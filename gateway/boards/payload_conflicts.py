@@ -95,7 +95,7 @@ class LastPublications:
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …
             log.error(
                 "payload conflict: %s (incarnation %d) sequence %d arrived again with"
-                " another payload (%d since the start)",
+                " another payload (conflicts since the gateway's start: %d)",
                 name,
                 incarnation,
                 sequence,

@@ -159,7 +159,8 @@ class AgreedFile:
                 database.execute("INSERT OR REPLACE INTO far_mark VALUES (1, ?)", (number,))
         except (sqlite3.Error, OSError) as error:
             raise OncewayError(
-                f"the agreed retained messages cannot be kept ({error})", str(self._path)
+                f"the agreements about retained messages cannot be written ({error})",
+                str(self._path),
             ) from error
         self._unsaved = {}
 
@@ -170,14 +171,16 @@ class AgreedFile:
                 self._remove()
         except OSError as error:
             raise OncewayError(
-                f"the agreed retained messages cannot be deleted ({error})", str(self._path)
+                f"the agreements about retained messages cannot be deleted ({error})",
+                str(self._path),
             ) from error
 
     def _give_up(self, failure: str, error: Exception) -> None:
         """Log an error and remove the file, which would otherwise hold outdated agreements."""
         log.warning(
-            "bridge %s: the agreed retained messages %s (%s: %s). The bridge does not forward"
-            " deletions that happen during an outage, until it has compared both brokers again",
+            "bridge %s: the agreements about retained messages %s (%s: %s). The bridge does not"
+            " forward deletions that happen during an outage, until it has compared both brokers"
+            " again",
             self._name,
             failure,
             self._path,

@@ -1,4 +1,4 @@
-"""`onceway bridge …`: the state of bridges, and messages that can never reach the other broker."""
+"""`onceway bridge …`: the state of bridges, and messages that are set aside."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ from gateway.system.amounts import amount, are
 from gateway.system.logs import printable
 
 app = typer.Typer(
-    help="Bridges: their state, and messages that can never reach the other broker.",
+    help="Bridges: their state, and messages that are set aside.",
     no_args_is_help=True,
 )
 
@@ -83,8 +83,8 @@ def aside(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the messages that can never reach the other broker, with the reason. With --json, also
-    show their payloads, in base64.
+    """Show the messages that are set aside, because the other broker did not accept them or never
+    can, with the reason. With --json, also show their payloads, in base64.
 
     Example: onceway bridge aside
     """

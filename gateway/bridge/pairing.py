@@ -19,7 +19,7 @@ from gateway.system.sync import sync
 
 FOLDER = "bridges"
 AGREED = ".agreed"
-"""Suffix of the file with the agreed retained messages (`agreed.py`)."""
+"""Suffix of the file with the agreements about retained messages (`agreed.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

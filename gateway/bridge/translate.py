@@ -38,9 +38,9 @@ NO_MARK = "a bridge that leaves no mark"
 
 
 def crosses(section: BridgeSection, topic: str) -> bool:
-    """Whether messages of a topic cross a bridge. The list of devices (DEVICES_TOPIC) is an
-    exception, because each gateway has its own list: it crosses only with a prefix, or if the
-    configuration names this topic.
+    """Whether a bridge may carry a topic; whether its filters match is not checked here. All topics
+    may cross but the list of devices (DEVICES_TOPIC), because each gateway has its own list: it
+    crosses only with a prefix, or if `up` or `down` has exactly this topic.
     """
     return topic != DEVICES_TOPIC or bool(section.prefix) or topic in (*section.up, *section.down)
 

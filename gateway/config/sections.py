@@ -730,8 +730,9 @@ class BridgeSection(Section):
     shares of the rest of that half.
     """
     aside_messages: Count = 1000
-    """Largest number of messages that are set aside because they can never reach the other broker
-    (`onceway bridge aside`). If there are more, the oldest ones are deleted and counted.
+    """Largest number of messages that are set aside because the other broker did not accept them,
+    or never can (`onceway bridge aside`). If there are more, the oldest ones are deleted and
+    counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
     """Size limit of the messages that are set aside."""

@@ -38,7 +38,8 @@ def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
         yield wrong(
             "clock",
             f"not synchronised, it shows {now}: messages get no time yet",
-            "`timedatectl` shows why. Without a network add a clock module, or set"
+            "`timedatectl` shows whether the clock is set from the network. Without a network, add"
+            " a clock module, or set"
             " gateway.trust_clock = true if this clock is right",
         )
 

@@ -117,7 +117,7 @@ def files(data: Path) -> Iterator[Finding]:
         names = ", ".join(path.name for path in paths)
         yield wrong(
             part,
-            f"in {data} these do not belong to {_name(uid)}: {names}",
+            f"these files in {data} do not belong to {_name(uid)}: {names}",
             "The gateway or the uplink was run as another user:"
             f" `sudo chown -R {_name(uid)}: {' '.join(map(str, paths))}`",
         )

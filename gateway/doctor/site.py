@@ -75,7 +75,7 @@ def _member(name: str, row: dict[str, Any] | None, running: bool) -> Finding:
     if row is None:
         return unseen(part, "the running gateway does not know this member", _RESTART)
     if not row["connected"]:
-        why = row["problem"] or "nothing was received from it since the start"
+        why = row["problem"] or "nothing was received since the gateway's start"
         return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _remedy(why, _REACH))
     if (row["problem"] or "").startswith("its clock is"):
         return warning(

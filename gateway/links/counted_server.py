@@ -94,7 +94,7 @@ class CountedServer:
         if excess is not None:
             excess.cancel()
             kind = "TLS handshakes" if self._context else "connections without a PROXY header"
-            self._say(address, f"too many {kind} at a time, one is dropped")
+            self._say(address, f"too many {kind} at the same time: one is closed")
 
     def _say(self, address: str, text: str) -> None:
         if self._throttle.allows(address.rpartition(":")[0]):

@@ -54,7 +54,7 @@ def _version(payload: bytes) -> int:
 
 def _check_sizes(mtu: int, window: int) -> None:
     if not (1 <= mtu <= MTU and 1 <= window <= MAX_WINDOW):
-        raise FrameError(f"a handshake with mtu {mtu} and window {window}")
+        raise FrameError(f"a handshake with an invalid mtu ({mtu}) or window ({window})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,7 +371,7 @@ class SerialPort:
 
     def _on_started(self, event: SessionStarted) -> None:
         hello, proved = event.hello, event.proved
-        text = "%s: %s greets%s, start %d, next sequence %d"
+        text = "%s: %s greets%s, boot %d, next sequence %d"
         if self._session_throttle.has_room():
             log.info(
                 text,

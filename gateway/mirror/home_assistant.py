@@ -161,7 +161,8 @@ class HomeAssistant:
         listed = self._registry.registered().get(device, _UNKNOWN)
         if listed.firmware == self._newest(listed):
             why: str | None = (
-                "the board has the bundled firmware, or the registry does not know its firmware"
+                "the board has the bundled firmware, none is bundled for it, or the registry does"
+                " not know its firmware"
             )
         else:
             why = await self._writer.start("Home Assistant", "update", device, "", "", False)
@@ -239,7 +240,7 @@ class HomeAssistant:
                 "in_progress": running,
                 "release_summary": f"The update failed: {error}"[:_LONGEST_SUMMARY]
                 if error
-                else f"The same on the gateway: sudo onceway device update {device}",
+                else f"Or update it on the gateway: sudo onceway device update {device}",
             }
             if self._section.page is not None:
                 url = page_of(self._section.page, device)

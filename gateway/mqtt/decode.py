@@ -210,7 +210,8 @@ def _subscription(reader: Reader, version: int) -> Subscription:
         raise ProtocolError(f"SUBSCRIBE: retain handling of {quote(topic_filter)} is 3")
     if no_local and topic_filter.startswith(SHARE_PREFIX):
         raise ProtocolError(
-            f"SUBSCRIBE: no local is set on the shared subscription {quote(topic_filter)}"
+            f"SUBSCRIBE: the option No Local is set, but {quote(topic_filter)} is a shared"
+            " subscription"
         )
     return Subscription(topic_filter, qos, no_local, bool(options & 8), handling)
 

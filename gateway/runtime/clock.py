@@ -14,7 +14,10 @@ from gateway.system.time_of_day import STEP, day, doubt, rtc
 
 log = logging.getLogger(__name__)
 
-REMEDY = "If this time is right: sudo onceway clock trust. If not, `timedatectl` shows its source"
+REMEDY = (
+    "If this time is right: sudo onceway clock trust. If not, correct the clock; `timedatectl`"
+    " shows whether it is set from the network"
+)
 
 _TIMEX_SIZE = 256
 _STATUS_OFFSET = 40  # struct timex, <sys/timex.h>, 64-bit

@@ -225,7 +225,7 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
         typer.echo(json.dumps({"removed": name, "was_member": was_member}))
         return
     if not was_member:
-        typer.echo(f"the invitation of {printable(name)} is no longer valid")
+        typer.echo(f"the invitation for {printable(name)} is no longer valid")
         return
     typer.echo(
         f"{printable(name)} is removed: its certificates and invitations are no longer accepted"
@@ -286,10 +286,11 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def _figures(found: dict[str, int]) -> str:
     return (
         f"since the gateway's start: sessions moved in {found['moved_in']}, moved out"
-        f" {found['moved_out']}, answers to clients with a suspect session {found['marked']},"
-        f" messages lost with replaced sessions {found.get('lost', 0)}; sessions that are moving"
-        f" now {found['given']}, suspect sessions {found['in_doubt']}; messages that wait for other"
-        f" members {found['forward_waiting']}, dropped {found['forward_dropped']}; sessions with a"
+        f" {found['moved_out']}; CONNECTs and PUBRELs answered while the session was suspect"
+        f" {found['marked']}; messages lost with replaced sessions {found.get('lost', 0)}; messages"
+        f" for other members dropped {found['forward_dropped']}\n"
+        f"now: sessions that are moving {found['given']}, suspect sessions {found['in_doubt']},"
+        f" messages that wait for other members {found['forward_waiting']}, sessions with a"
         f" forwarder here {found['followers']}"
     )
 
@@ -304,8 +305,9 @@ def _copies(found: dict[str, Any]) -> list[str]:
         )
     if found["copies_kept_bytes"] or found["copies_landed"]:
         lines.append(
-            f"copies kept here for other members: {found['copies_kept_bytes']:,} bytes; readings of"
-            f" silent members that this gateway has landed: {found['copies_landed']:,}"
+            f"copies kept here for other members: {found['copies_kept_bytes']:,} bytes; readings"
+            f" from copies that this gateway has put into its own spool, to land them:"
+            f" {found['copies_landed']:,}"
         )
     return lines + copies_problems(found)
 

@@ -46,5 +46,5 @@ def _name(pid: int) -> str:
     try:
         command = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
-        command = "its name is not known"
+        command = "name unknown"
     return f"process {pid} ({command})"

@@ -92,7 +92,7 @@ class _Import:
         }
         for place, (kind, values) in enumerate(records(self._parts)):
             if (kind == SESSION) != (place == 0):
-                raise Unfit("it does not begin with a session, or has two of them")
+                raise Unfit("its parts do not begin with a session record, or have two")
             if (take := takers.get(kind)) is not None:
                 take(*values)
         if self._move is not None:
@@ -142,7 +142,7 @@ class _Import:
 
     def _keep_move(self, *values: Any) -> None:
         if self._move is not None:
-            raise Unfit("it has two session moves")
+            raise Unfit("its parts have two MOVE records")
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
@@ -167,7 +167,7 @@ class _Import:
         self, topic: str, retain: int, count: int, properties: bytes, expires: int, body: bytes
     ) -> None:
         if len(self._messages) >= self._order.most_messages:
-            raise Unfit("it has more messages than it announced")
+            raise Unfit("it has more messages than its header announces")
         if len(body) % count:
             raise Unfit("the length of a message differs from its length field")
         number = self._order.first_message + len(self._messages)

@@ -86,11 +86,11 @@ def read_head(parts: Sequence[bytes]) -> Head:
     try:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
-        raise Unfit("it has no header") from problem
+        raise Unfit("its parts have no header") from problem
     if magic != _MAGIC or not OLDEST <= version <= VERSION:
-        raise Unfit(f"it has format {version}, not {VERSION}: update the older of both gateways")
+        raise Unfit(f"its parts have format {version}, not {VERSION}: update the older gateway")
     if abs(found[0]) > _LATEST:
-        raise Unfit("its time is invalid")
+        raise Unfit("the time in its header is invalid")
     return Head(*found)
 
 
@@ -114,7 +114,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
     ended = False
     for kind, body in _bodies(parts):
         if ended:
-            raise Unfit("there are bytes after the record that ends it")
+            raise Unfit("its parts go on after the END record")
         ended = kind == END
         checks = _CHECKS.get(kind)
         if checks is None:
@@ -131,7 +131,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
                 raise Unfit(f"value {number} of a record of kind {kind} is invalid")
         yield kind, values
     if not ended:
-        raise Unfit("its end is missing")
+        raise Unfit("its parts have no END record")
 
 
 def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:

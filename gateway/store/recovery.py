@@ -172,7 +172,7 @@ _NUMBERS = {
     "session {} in the table queue": "SELECT max(session) FROM queue",
     "row {} of message": "SELECT max(id) FROM message",
     "row {} of spool": "SELECT CASE WHEN min(id) < 0 THEN min(id) ELSE max(id) END FROM spool",
-    "row {} of spool, as the last one of a batch": "SELECT max(last) FROM batch",
+    "row {} of spool, the last row of a batch": "SELECT max(last) FROM batch",
     "row {} of aside": "SELECT max(id) FROM aside",
 }
 

@@ -5,15 +5,21 @@ row. A missing row breaks no rule of SQLite: a join of two tables silently omits
 this module checks each reference: at every start (`recovery.py`), for `onceway store check` and for
 a salvage. `queue_reads.py` checks the references of a queue again when it reads a page of it.
 
+A → B: a row of A needs its row, or its rows, of B. Other lines: a rule for the rows of a table.
+
     subscription, flow, `journey`, queue → session
-    queue → message, as many publications as the entry says, each valid in a PUBLISH
-    queue                              numbers without a gap; in sessions that existed at a start
-                                       or a stop, beginning with the next message to send
+    queue → message                    the message has all publications of the entry, and each
+                                       makes a valid PUBLISH
+    queue                              numbers without a gap; in sessions that were there when the
+                                       gateway last started or stopped, the first number is the
+                                       next message to send
     a cell of a row                    its rule (`cells.py`, `meta.py`)
     session (client)                   its index
     flow (sent, not acknowledged)      → queue
-    queue (before the next one to send)  → flow, since a start that noted it (`SWEPT`)
-    session                            → flow
+    queue (sent completely)            → flow, as in flight or released. Checked only if the latest
+                                       start has deleted the entries that an older version had left
+                                       (`SWEPT`)
+    session                            → flow, for sessions up to the number in `FLOWS`
     given → given_part, given_part → given
     batch → batch_content → batch
     batch that has not landed          → its rows of the spool
@@ -47,8 +53,9 @@ start. Sessions up to this number have a row in `flow` and a complete queue. Thi
 no older version, which writes no such rows, has been started since then.
 """
 GONE = "spool.gone"
-"""Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that
-a person has discarded.
+"""Key in `meta`: JSON list of the ranges of spool ids that need no row: a salvage reported them as
+lost, a person discarded them, the uplink set the damaged row aside, or a start skipped them
+(`run_marks.py`).
 """
 
 
@@ -250,7 +257,8 @@ def _words(problem: str, entries: int, count: int) -> str:
     if problem == "gone":
         return f"the content of {amount(count, 'message')} of its queue is gone"
     if problem == "length":
-        return f"{amount(count, 'message')} of its queue with a wrong length"
+        verb = "has" if count == 1 else "have"
+        return f"{amount(count, 'message')} of its queue {verb} a wrong length"
     return _DAMAGED if entries == 1 else f"{entries:,} entries of its queue are damaged"
 
 
@@ -268,7 +276,7 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
             yield session, f"{amount(len(missing), 'message')} in flight, but gone from the store"
         if swept and (idle := _idle(following, flying | released, entries)):
             amount_idle = amount(len(idle), "entry", "entries")
-            yield session, f"{amount_idle} of its queue that are neither in flight nor to be sent"
+            yield session, f"its queue has {amount_idle} neither in flight nor to be sent"
 
 
 def _begun(

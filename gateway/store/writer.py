@@ -83,7 +83,7 @@ class Writer:
         self._renewing = Job(
             "generation", "the file with the store's generation is not updated", LOOP_S
         )
-        self._counting = Job("landed", "landed rows of the spool are not noticed", LOOP_S)
+        self._counting = Job("landed", "the landed rows of the spool are not counted", LOOP_S)
         self.jobs: list[Job] = [
             self._checkpointer.job,
             self._looking,

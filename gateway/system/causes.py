@@ -34,12 +34,17 @@ LINK = Cause("the path is a symbolic link", "Remove the link, or name another fi
 BUSY = Cause(
     "another program has locked the database", "End the program that has the database open"
 )
-CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder exist")
+CANNOT_OPEN = Cause(
+    "the file cannot be opened",
+    "See whether the file and its folder exist, and whether this account may write to both",
+)
 GONE = Cause(
     "the file or its folder does not exist",
     "Check that this is the right folder, and that its disk is mounted",
 )
-FORBIDDEN = Cause("this account may not write there", "Give the folder to the service's account")
+FORBIDDEN = Cause(
+    "this account has no permission", "Give the file or folder to the service's account"
+)
 NO_MEMORY = Cause("the machine has no memory left", "See what takes the memory: free -m")
 NO_FILES = Cause("too many files are open", "Raise LimitNOFILE of the service")
 TOO_BIG = Cause("a value or file is larger than its limit", "See the error, and the log")

@@ -95,7 +95,7 @@ class LastBackup:
         if not self.timed or self.landed is None or utc is None:
             return None
         if self.landed - utc > AHEAD_US:
-            return f"the last backup is dated in the future: the clock was wrong, or is; {good}"
+            return f"the last backup has a time in the future: the clock was or is wrong; {good}"
         if utc - self.landed > LATE_S * 1_000_000:
             days = (utc - self.landed) // 86_400_000_000
             return f"no backup has been made for {days} days; {good}"

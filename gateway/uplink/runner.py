@@ -194,7 +194,7 @@ class Uplink:
             self._spool.put({WAY: way})
             log.log(
                 logging.WARNING if way is Way.LOOK else logging.DEBUG,
-                "how the landing place protects names: %s",
+                "what keeps another gateway from overwriting a batch at the landing place: %s",
                 way.text,
             )
 

@@ -220,7 +220,7 @@ class Live:
             row
             | {
                 "boards": [item for item in row["boards"] if sight.board(item["name"])],
-                "problem": row["problem"] and "an operator sees why",
+                "problem": row["problem"] and "a problem, of which an operator sees the cause",
             }
             for row in rows
         ]

@@ -87,7 +87,7 @@ _BOARD_FIGURES = (
 _BRIDGE_GAUGES = {
     "waiting": "Messages that wait for the other broker",
     "waiting_bytes": "Bytes of the messages that wait for the other broker",
-    "aside": "Messages that are set aside: they can never reach the other broker",
+    "aside": "Messages that are set aside: the other broker did not accept them, or never can",
     "aside_bytes": "Bytes of the messages that are set aside",
     "held": "Messages from the other broker that wait for room here",
     "differ": "Retained topics that differ between both brokers; 0 while that is unknown",
@@ -292,7 +292,8 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("partial_packet_bytes", "Memory of incomplete packets", broker.partial)
     yield _gauge(
         "memory_limit_bytes",
-        "Limit of the memory for queues; as much again for filters, and for incomplete packets",
+        "Limit of the memory for queues. Filters have the same limit of their own, and so do"
+        " incomplete packets",
         broker.limits.memory_bytes,
     )
     yield _gauge("queue_messages", "Messages in the queues of all sessions", found.queued)
@@ -443,7 +444,8 @@ def _site(source: Source) -> Iterator[Metric]:
     copies = rows[0]["copies"]
     yield _counter(
         "site_copies_landed",
-        "Messages of silent members that this gateway has put into its own spool, to land them",
+        "Messages from replicas of other members' spools that this gateway has put into its own"
+        " spool, to land them",
         copies["copies_landed"],
     )
     for figure, text in _COPIES_GAUGES.items():

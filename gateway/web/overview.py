@@ -41,7 +41,7 @@ _TODO = {
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
     "stranded": "Add [uplink], or discard the messages: sudo onceway spool discard",
-    "clock": "Look at the network and at timedatectl",
+    "clock": "Check the network; `timedatectl` shows whether the clock is set from it",
     "restored": "Read what a restore means in gateway/README.md",
     **REMEDIES,
 }

@@ -44,7 +44,7 @@ class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: range of their places, as shares of the
     run. kinds: kinds to draw from. "all" leaves out sweeps (hil/faults/sweep.py), kinds that need
     root, a subscriber, a bridge, radio boards, a sensor or several gateways, and kinds after which
-    no gateway may start again.
+    the gateway must not be restarted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

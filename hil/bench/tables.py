@@ -172,7 +172,7 @@ class ClientTable(BaseModel):
                 f" {self.program} chooses its packet identifiers by itself"
             )
         if not self.identity and (self.program, self.qos, self.payload) != ("strict", 2, "text"):
-            raise ValueError('identity = false needs program = "strict", qos = 2 and a text')
+            raise ValueError('identity = false needs program = "strict", qos = 2, payload = "text"')
         if self.program != "strict" and self.hops:
             raise ValueError(f'hops needs program = "strict"; {self.program} knows one gateway')
         if (self.program == "publisher" and self.qos != 2) or (

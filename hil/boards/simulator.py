@@ -305,7 +305,7 @@ class SimulatedBoard:
             raise BoardError(
                 "the simulated board has died",
                 str(self.directory),
-                f"Its last words: {_last_line(self._messages) or 'none'}",
+                f"Its last message: {_last_line(self._messages) or 'none'}",
             )
         fields: dict[str, Any] = json.loads(answer)
         if not fields.pop("ok"):

@@ -279,7 +279,7 @@ class LedgerWatch:
             in_all = (conversion.cycle - begun) * 1000 // HZ
             if 8 * (elapsed - due) > 7 * self._interval or 8 * (due - in_all) > 7 * self._interval:
                 self._contradict(
-                    f"{before + 1} samples in {elapsed} ms at an interval of {self._interval} ms"
+                    f"sample {before + 1} came {elapsed} ms after sample 0, not {due} ms after it"
                 )
                 self._off_pace = True  # report this only once
                 break

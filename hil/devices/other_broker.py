@@ -66,7 +66,7 @@ class OtherBroker:
         # root's path has /usr/sbin, others' often lacks it
         program = shutil.which(NAME, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         if program is None:
-            raise OncewayError(f"{NAME} is not installed", NAME, "Debian's package has its name")
+            raise OncewayError(f"{NAME} is not installed", hint=f"On Debian: apt install {NAME}")
         self._folder.mkdir(exist_ok=True)
         config = self._folder / f"{NAME}.conf"
         config.write_text(CONFIG.format(port=self.port, folder=self._folder))

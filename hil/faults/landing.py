@@ -78,8 +78,8 @@ class BatchCopy(Kind):
     async def put_aside(
         self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
     ) -> bool:
-        """Wait until `table` (quarantine or conflicts) has at least `rows` rows, or the ingest has
-        read the copy. Return whether the table has the rows.
+        """Wait at most PATIENCE seconds until `table` (quarantine or conflicts) has at least `rows`
+        rows, or the ingest has read the copy. Return whether the table has the rows.
         """
 
         def ingested() -> bool:

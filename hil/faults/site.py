@@ -216,8 +216,8 @@ class GatewayDies(SiteFault):
                     await device.replug(fault.id, gateway, DOWN_S, THERE_WITHIN)
             except TimeoutError:
                 return None
-        fate = "{} publications were landed from its card" if readable else "{} had not landed"
-        text = f"{site.name} is gone; " + fate.format(died)
+        fate = "landed from its card" if readable else "that had not landed"
+        text = f"{site.name} is gone; publications {fate}: {died}"
         data = {"since": since, "gateway": site.name, "died": died if lost else 0}
         data |= {"copied": died} if site.copied and not readable else {}
         return Evidence(text, data) if died else None

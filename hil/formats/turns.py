@@ -174,7 +174,7 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
         elif form == _MORE:
             more = True
         else:
-            raise FrameError(f"an ANSWER in the form {form:#04x}")
+            raise FrameError(f"an ANSWER with the unknown form {form:#04x}")
         content = content[size:]
     packets, rest = _packets(content)
     if rest:

@@ -196,8 +196,8 @@ def check(events: Iterable[Event]) -> Result:
 
 def _keeps_all(seen: Seen) -> bool:
     """Return whether each row of a store must be at the last hop. Rows may be missing there if the
-    run was interrupted, if a store was lost or restored, or if a batch is in quarantine. With
-    `copies = 2`, another gateway may land the rows instead.
+    run was interrupted, a program ended by itself, the rig broke, a store was lost or restored, or
+    a batch is in quarantine. With `copies = 2`, another gateway may land the rows instead.
     """
     return (
         seen.ended

@@ -82,7 +82,7 @@ GUARDS: dict[str, dict[str, str]] = {
         AT_SENDING: "a journalled publication is sent in a new session",
         AT_SENT: "a publication whose answer the board did not hear is delivered only once",
         AT_LISTENING: "no nonce is used twice",
-        AT_HEARD: "an answer that was not recorded is given again",
+        AT_HEARD: "the gateway repeats an answer that the board lost before recording it",
     },
 }
 """Windows of each kind of fault, each with the claim that only a fault in this window can break."""

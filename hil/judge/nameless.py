@@ -69,7 +69,7 @@ class Nameless:
         for (hop, origin), of in numbers.items():
             found = [of[position] for position in sorted(of)]
             if found != list(range(1, len(found) + 1)):
-                yield f"rows without identity of {origin} are not numbered from 1 at hop `{hop}`"
+                yield f"rows without identity of {origin} are not numbered 1, 2, … at hop `{hop}`"
 
 
 def _number(data: Mapping[str, Any]) -> int:

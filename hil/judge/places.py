@@ -63,8 +63,8 @@ def misplaced(events: Sequence[Event]) -> list[str]:
         latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
         if not at <= place <= max(latest, counts.count_soon_after(counter, at)):
             missed.append(
-                f"{fault} ({kind}) was aimed at {counter} {at}, but struck at {place}, by the rows"
-                " of the system"
+                f"{fault} ({kind}) was aimed at {counter} {at}, but by the counts in the history"
+                f" it struck at {place}"
             )
     return missed
 

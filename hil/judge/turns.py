@@ -49,7 +49,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
                     nonce = f"{data['gateway']:016x}"
                     sentences[
-                        f"the gateway offered {line} a session with the old nonce {nonce}"
+                        f"the gateway offered {line} a session with the used nonce {nonce}"
                     ] = None
     return list(sentences) + [
         f"on the air of {line} "

@@ -85,7 +85,7 @@ def taking(event: Event) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         text = f"{type(error).__name__}: {error}"
         raise OncewayError(
-            f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({text})"
+            f"an event `{event.event}` of hop `{event.hop}` breaks hil/HISTORY.md ({text})"
         ) from error
 
 

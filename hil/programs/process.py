@@ -31,7 +31,7 @@ class EndedError(OncewayError):
         super().__init__(
             f"{name} {text} ({self.how})",
             str(log),
-            "\n".join(["Its last words:", *self.last_words]),
+            "\n".join(["Its last log lines:", *self.last_words]),
         )
 
 

@@ -63,7 +63,7 @@ def page(found: Findings) -> str:
         "".join(f'<p class="missed">Limit not kept: {escape(one)}</p>' for one in found.exceeded),
         _section("Where the faults struck", _coverage(found)),
         *(
-            _section(f"The last words of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>")
+            _section(f"The last log lines of {name}", f"<pre>{escape(chr(10).join(lines))}</pre>")
             for name, lines in result.last_words.items()
         ),
         _section("Figures", _figures(found)),

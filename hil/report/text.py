@@ -28,7 +28,7 @@ def tell(console: Console, found: Findings) -> None:
     for limit in found.exceeded:
         console.print(limit, soft_wrap=True, style="red")
     for name, lines in result.last_words.items():
-        console.print(f"the last words of {name}:", soft_wrap=True)
+        console.print(f"the last log lines of {name}:", soft_wrap=True)
         for line in lines:
             console.print(f"    {line}", soft_wrap=True, style="dim", markup=False)
     for name, directions in sorted(found.sent.items()):

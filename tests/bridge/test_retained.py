@@ -212,7 +212,7 @@ async def test_unreadable_agreements_are_reported_and_delete_nothing(tmp_path: P
             path.write_bytes(b"no database" * 1000)
         await say(far.port, "s/", up_a="")
         async with near(tmp_path, far.port) as here:
-            await here.logged("the agreed retained messages cannot be read")
+            await here.logged("the agreements about retained messages cannot be read")
             assert any(str(file) in line for line in here.log)
             await equal(here.port, far.port, up_a="1", up_b="1")
             await until(tmp_path, retained="equal", agreed=2)

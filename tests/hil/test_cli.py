@@ -97,8 +97,8 @@ def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
     [
         ("", "the file is empty"),
         ("years of work\n", "line 1 is not an event"),
-        (GOOD.replace('"sequence":1,', ""), "is not as it should be (KeyError: 'sequence')"),
-        (GOOD.replace('"plan"', '"plans"'), "is not as it should be (KeyError: 'plan')"),
+        (GOOD.replace('"sequence":1,', ""), "breaks hil/HISTORY.md (KeyError: 'sequence')"),
+        (GOOD.replace('"plan"', '"plans"'), "breaks hil/HISTORY.md (KeyError: 'plan')"),
         (GOOD[: len(GOOD) // 2], "the history breaks off"),
         (
             GOOD + '{"t":8,"hop":"mars","event":"landed"}\n',

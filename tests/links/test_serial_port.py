@@ -231,7 +231,7 @@ async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_ba
     # one line for each opening of the port, and for each connection of a board
     assert caplog.messages.count(f"{path}: opened at 115200 baud") == 2
     assert [text.partition(", next")[0] for text in caplog.messages if " greets" in text] == [
-        f"{path}: sensor-1 greets without a key, start {boot}" for boot in (1, 2)
+        f"{path}: sensor-1 greets without a key, boot {boot}" for boot in (1, 2)
     ]
 
 

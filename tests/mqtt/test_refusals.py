@@ -334,7 +334,7 @@ def test_malformed_subscriptions(version: Version, text: str, words: str) -> Non
         (V5, "82 00 07 00 00 01 'a' 03", "QoS of 'a' is 3"),
         (V5, "82 00 07 00 00 01 'a' 30", "retain handling of 'a' is 3"),
         shows("MQTT-3.8.3-4")(
-            V5, "82 00 07 00 00 0A '$share/g/a' 04", "no local is set on the shared"
+            V5, "82 00 07 00 00 0A '$share/g/a' 04", "the option No Local is set"
         ),
         (V5, "82 00 07 04 0B 01 0B 02 00 01 'a' 00", "subscription identifier is given twice"),
         (V5, "82 00 07 02 0B 00 00 01 'a' 00", "subscription identifier must not be 0"),

@@ -504,7 +504,7 @@ async def test_a_program_without_the_library_is_written_only_if_that_is_wanted_a
     command = ("device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(small))
     code, _, err = await _onceway(tmp_path, *command)
     assert code == 1
-    assert "is not a firmware with the Onceway library" in err
+    assert "has no signature of the Onceway library" in err
     assert "--foreign" in err
     assert uno.flash_image.read_bytes() == before
     code, out, err = await _onceway(tmp_path, *command, "--foreign")

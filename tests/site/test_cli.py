@@ -242,7 +242,8 @@ async def test_faults_of_a_join(
     async with running(other.config):  # another site's gateway has the address
         done = await barn.site("join", file)
         assert (
-            "the gateway at that address is not the inviter: it shows another site's" in done.error
+            "that address does not prove that it is the inviter: it shows another site's"
+            in done.error
         )
     address = members["attic"].split(":")
     server = await asyncio.start_server(lambda reader, writer: writer.close(), *address)
@@ -278,7 +279,7 @@ async def test_commands_say_where_they_have_to_run(
     assert "holds the site's certificate authority" in (await attic.site("remove", "attic")).error
     assert (await attic.site("invite", "barn", "-o", tmp_path / "file")).code == 0
     done = await attic.site("remove", "barn")
-    assert "the invitation of barn is no longer valid" in done.out
+    assert "the invitation for barn is no longer valid" in done.out
     assert json.loads((await attic.site("status", "--json")).out)["authority"]
 
 

@@ -116,12 +116,12 @@ CASES = {
     "message, shorter": (
         "waiting",
         "UPDATE message SET count = 2, body = x'001122' WHERE id = ({message})",
-        "1 message of its queue with a wrong length",
+        "1 message of its queue has a wrong length",
     ),
     "message, nothing in it": (
         "waiting",
         "UPDATE message SET count = 0 WHERE id = ({message})",
-        "1 message of its queue with a wrong length",
+        "1 message of its queue has a wrong length",
     ),
     "message under way": (
         "flying",
@@ -168,7 +168,7 @@ CASES = {
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 entries of its queue that are neither in flight nor to be sent",
+        "its queue has 89 entries neither in flight nor to be sent",
     ),
     "queue, under way": (
         "flying",

@@ -329,7 +329,7 @@ async def sessions(client: Browser, wanted: str) -> list[dict[str, Any]]:
     [
         ('read = ["logs/#"]', "publish to commands/roof-1"),
         ('write = ["commands/#"]', "read logs/roof-1"),
-        ('write = ["commands/#"]\nread = ["logs/#"]', "never asked for commands"),
+        ('write = ["commands/#"]\nread = ["logs/#"]', "no subscription to its commands"),
     ],
 )
 async def test_operator_reads_board_logs_only_as_access_rules_allow(

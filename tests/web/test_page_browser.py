@@ -290,7 +290,7 @@ async def test_a_board_is_asked_for_its_log(tmp_path: Path, chromium: Browser) -
             await shown.get_by_role("button", name="Log out").click()
             await log_in(shown, OPERATOR)
             await read.click()
-            await expect(shown.get_by_text("never asked for commands")).to_be_visible()
+            await expect(shown.get_by_text("no subscription to its commands")).to_be_visible()
             await sensor.subscribe("commands/roof-1")
             asked = len(sensor.board.received)
             await read.click()

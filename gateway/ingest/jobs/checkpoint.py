@@ -104,7 +104,7 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
         others = [name for name, is_folder in inside.items() if is_folder and not _is_sparks(name)]
         if others:
             raise OncewayError(
-                f"the checkpoint does not fit the table: {why}. The ingest does not set it"
+                f"the checkpoint cannot be used: {why}. The ingest does not set it"
                 f" aside, because {shown(min(others))} is in this folder, too",
                 url,
                 OWN_FOLDER,
@@ -114,13 +114,13 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
     except (Py4JJavaError, OSError) as error:
         how = _reason(error) if isinstance(error, Py4JJavaError) else error
         raise OncewayError(
-            f"the checkpoint does not fit the table: {why}; and it cannot be put aside: {how}",
+            f"the checkpoint cannot be used: {why}; and it cannot be put aside: {how}",
             url,
             "Move the checkpoint away, or name another folder with --checkpoint. No progress is"
             " lost, because the table records it",
         ) from error
     log.warning(
-        "the checkpoint %s does not fit the table: %s. It is now called %s, and the ingest"
+        "the checkpoint %s cannot be used: %s. It is now called %s, and the ingest"
         " continues with the batches that the table lacks",
         url,
         why,
@@ -164,7 +164,7 @@ def _checkpointed(spark: SparkSession, url: str) -> Feeds:
         return {}
     _metadata(whole)
     if ended > begun:
-        raise Torn(f"{offsets} ends before {commits}")
+        raise Torn(f"the newest micro-batch in {commits} is missing in {offsets}")
     if ended >= 0:
         _commit(commits, ended)
     newest = _offset(offsets, begun)

@@ -123,8 +123,8 @@ class Directory:
             complaint = error_text(error)
         if complaint is not None and self._complaint is None:
             log.warning(
-                "the markers of new batches cannot be read, so each gateway is looked at instead,"
-                " which takes more requests: %s",
+                "the markers of new batches cannot be read, so the folder of each gateway is listed"
+                " instead, which takes more requests: %s",
                 complaint,
             )
         self._complaint = complaint

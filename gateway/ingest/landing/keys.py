@@ -57,7 +57,7 @@ class Keys:
     def text(self) -> str:
         """Return the contents as text for users."""
         how = {
-            None: "refused, except by a table that is older than signatures",
+            None: "refused, unless the table is older than signatures",
             True: "accepted",
             False: "refused",
         }[self.unsigned]

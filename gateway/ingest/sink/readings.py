@@ -43,7 +43,7 @@ READINGS = Layout(
         ("incarnation", "bigint", "Key, part 2, as in publications"),
         ("sequence", "bigint", "Key, part 3, as in publications"),
         ("position", "int", "Key, part 4: which record of the payload, from 0"),
-        ("name", "string", "Measured quantity: name with base name, without the device"),
+        ("name", "string", "Measured quantity: SenML base name and name, without the device"),
         ("unit", "string", "Unit of the SenML registry, e.g. Cel"),
         (
             "value",
@@ -233,7 +233,10 @@ class Readings:
         before = self.covers
         self._look()
         if self.covers != before:
-            raise Conflict(f"another writer moved readings from version {before} to {self.covers}")
+            raise Conflict(
+                f"another writer has brought the readings from version {before} of the publications"
+                f" to version {self.covers}"
+            )
 
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None

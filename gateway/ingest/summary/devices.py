@@ -47,7 +47,7 @@ DEVICES = Layout(
         (
             "listed",
             "timestamp",
-            "Time of the first list of the registry after the last change to these values",
+            "Time of the newest list of the registry that changed the values to these",
         ),
         ("status", "map<string,double>", "Latest status of the device: boot, life, worn, …"),
         ("status_time", "timestamp", "When that status was received"),

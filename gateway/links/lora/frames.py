@@ -65,7 +65,7 @@ class Header:
         if not OVERHEAD <= len(frame) <= LONGEST:
             raise FrameError(f"a frame of {len(frame)} bytes, not {OVERHEAD} to {LONGEST}")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
-            raise FrameError(f"device {frame[1]}")
+            raise FrameError(f"a frame with the invalid device number {frame[1]}")
         return cls(frame[0], frame[1], frame[2] >> 6, frame[2] & LOW)
 
 

@@ -87,7 +87,7 @@ class Ledgers:
         """
         if airtime > self._granted[band]:
             granted = f"the {self._granted[band]:.3f} s that the file still grants"
-            raise ValueError(f"a transmission of {airtime:.3f} s is longer than {granted}")
+            raise ValueError(f"a transmission takes {airtime:.3f} s, more than {granted}")
         if wait := self._ledgers[band].wait(airtime, start):
             raise ValueError(
                 f"the law allows a transmission of {airtime:.3f} s only {wait:.3f} s later"

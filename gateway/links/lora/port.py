@@ -278,7 +278,7 @@ class LoraListener:
             try:
                 self._fail("internal error. Trying again until it works")
             except Exception as other:
-                blame(self._settings.port, other, "it cannot be closed")
+                blame(self._settings.port, other, "radio not closed: internal error")
 
     def _fail(self, reason: str) -> None:
         self._close_port()
@@ -418,5 +418,5 @@ def _read_count(file: Path) -> int:
     try:
         return read_count(file)
     except OSError as error:
-        log.warning("%s: the number of the newest record is unreadable (%s)", file, error.strerror)
+        log.warning("%s: cannot read the number of the newest record (%s)", file, error.strerror)
         return 0

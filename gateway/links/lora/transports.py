@@ -151,7 +151,7 @@ class Transports:
                 # a number with a key has a name; access checks a later revocation
                 name = self._name(hello.device) or ""
                 log.info(
-                    "%s: %s greets, start %d, next sequence %d",
+                    "%s: %s greets, boot %d, next sequence %d",
                     self._path,
                     name,
                     hello.boot,

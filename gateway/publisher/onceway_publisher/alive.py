@@ -24,8 +24,8 @@ class Alive:
         self._pinged: float | None = None
 
     def ping(self, now: float, sends: bool) -> bytes:
-        """Return a PINGREQ if one is due, else no bytes. sends: whether other bytes are sent now,
-        which replace a PINGREQ [MQTT-3.1.2-20].
+        """Return a PINGREQ if one is due, else no bytes. sends: whether other bytes are sent now.
+        If no PINGREQ is due, they postpone the next one [MQTT-3.1.2-20].
         """
         if self._pinged is not None or now - self._sent < self._every:
             self._sent = now if sends else self._sent

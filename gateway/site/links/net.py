@@ -40,8 +40,9 @@ CLOCK_S = 60.0
 class Net:
     """The links of this gateway to the other members. joined, link_ended: called with a member's
     name. received: called with a frame of a joined member; if it raises SiteError, the link ends.
-    agreed: called when the file has a newer list of members. After that call, `close` and `start`
-    apply the list. generation: the store's generation, for the other members.
+    agreed: called when the signed list of members in the site's folder has become newer, by a
+    message of a member or by a command. After that call, `close` and `start` apply the list.
+    generation: the store's generation, for the other members.
     """
 
     def __init__(

@@ -265,8 +265,9 @@ def _now() -> datetime:
     now = datetime.now(UTC)
     if now < _PLAUSIBLE:
         raise OncewayError(
-            f"this machine's clock shows {now:%Y-%m-%d}: a certificate with this date is useless",
-            hint="Set the clock: `timedatectl` shows why it is wrong",
+            f"this machine's clock shows {now:%Y-%m-%d}: a certificate issued now would expire"
+            " before its first use",
+            hint="Set the clock; `timedatectl` shows whether it is set from the network",
         )
     return now
 

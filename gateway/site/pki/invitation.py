@@ -238,7 +238,8 @@ def _kept(record: _Record) -> _Open | _Spent:
         except FileNotFoundError:
             continue
     raise SiteError(
-        "the invitation is not known here: it was withdrawn, or a newer one was made for that name"
+        "the invitation is not known here: it was withdrawn or expired, or a newer one was made for"
+        " that name"
     )
 
 

@@ -63,7 +63,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         except OncewayError as error:
             if not _is_member(folder):
                 raise
-            text = f"{name} is already a member of site {site_id(authority)}: {error.what}"
+            member = f"{name} is already a member of site {site_id(authority)}"
+            text = f"{member}. Joining again has failed: {error.what}"
             raise OncewayError(text, hint=_MEMBER) from error
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         if answer.again:
@@ -133,7 +134,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             return _answer(channel)
     except ssl.SSLCertVerificationError as error:
         raise OncewayError(
-            f"the gateway at that address is not the inviter: {why(error)}",
+            f"the gateway at that address does not prove that it is the inviter: {why(error)}",
             where,
             _look(invitation),
         ) from error

@@ -369,7 +369,9 @@ class _Own:
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
-        """Sequence of the newest row on this disk that has no identity of its own (`Row`)."""
+        """Number of rows without identity that were committed so far: the sequence of the newest
+        one (`messages.Row`).
+        """
         self._known = -1, 0
         """The last row that `read` has returned: its id, and the sequence of the last row without
         identity up to it. See `copied.rows`.

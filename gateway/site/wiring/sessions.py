@@ -381,7 +381,7 @@ class SessionHolder:
             self._moved_out.pop(key, None)
             moving.arrive(self._broker, order.state)
             self.places[key] = place
-            log.info("%s: its session has arrived", name, extra=about(client=client))
+            log.info("%s: its session has moved here", name, extra=about(client=client))
         done(order.wrong)
         self._moved(key)
 

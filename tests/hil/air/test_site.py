@@ -38,7 +38,7 @@ async def test_readings_of_boards_land_once_and_in_order(site: RadioSite) -> Non
     await gateway.logged("KISS modem, firmware 2, 869.525 MHz, SF7, 14 dBm. EN 300 220-2 band P")
     await site.start_board("roof-1")
     await site.start_board("roof-2", x=-300.0)
-    await gateway.logged("roof-2 greets, start ")
+    await gateway.logged("roof-2 greets, boot ")
     for name in ("roof-1", "roof-2"):
         rows = await site.rows(name, 5, 60)
         assert numbers(rows) == list(range(1, len(rows) + 1))

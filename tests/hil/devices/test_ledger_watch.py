@@ -218,7 +218,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
             True,
             [
                 "no sample for 400 ms at an interval of 200 ms",
-                "2 samples in 600 ms at an interval of 200 ms",
+                "sample 2 came 600 ms after sample 0, not 400 ms after it",
             ],
         ),
         ((0, 200, 600, 800), 400, True, []),  # the board was off
@@ -227,13 +227,13 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
             tuple(range(0, 6000, 208)),  # 4 % too seldom
             None,
             True,
-            ["22 samples in 4576 ms at an interval of 200 ms"],
+            ["sample 22 came 4576 ms after sample 0, not 4400 ms after it"],
         ),
         (
             tuple(range(0, 6000, 192)),
             None,
             True,
-            ["22 samples in 4224 ms at an interval of 200 ms"],
+            ["sample 22 came 4224 ms after sample 0, not 4400 ms after it"],
         ),
         ((*range(0, 2000, 208), *range(2200, 4000, 208)), 2100, True, []),  # a start between
         ((450, 490, 530, *range(600, 4000, 200)), None, True, []),  # a start that took long

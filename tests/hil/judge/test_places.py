@@ -43,8 +43,8 @@ def test_a_place_is_counted_in_the_rows_of_the_system(
     fault = [planned(PAUSE, counter, 30), happened(PAUSE, since, since + 5)]
     told = doubts([*rows(hop, 100), *fault])
     expected = (
-        f"{PAUSE} (paused) was aimed at {counter} 30, but struck at {since}, by the rows of the"
-        " system"
+        f"{PAUSE} (paused) was aimed at {counter} 30, but by the counts in the history it"
+        f" struck at {since}"
     )
     assert told == ([] if there else [expected])
 

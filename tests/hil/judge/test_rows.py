@@ -380,7 +380,7 @@ def of_nameless(**change: Any) -> list[str]:
         ({"payload": "00"}, "1 lost"),
         ({"device": "@den"}, "has the device @den and the incarnation 255"),
         ({"incarnation": 1}, "has the device @site and the incarnation 1"),
-        ({"sequence": 7}, "are not numbered from 1 at hop `table`"),
+        ({"sequence": 7}, "are not numbered 1, 2, … at hop `table`"),
     ],
 )
 def test_row_of_a_client_without_identity_is_known_by_its_content(

@@ -39,7 +39,7 @@ def test_a_nonce_that_stands_still_begins_no_fresh_session(line: str) -> None:
         f"{line} greeted twice with the nonce 0000000000000001"
     ]
     assert wrong([offer(1, 11), offer(2, 11, line)]) == [
-        f"the gateway offered {line} a session with the old nonce 000000000000000b"
+        f"the gateway offered {line} a session with the used nonce 000000000000000b"
     ]
 
 
@@ -49,7 +49,7 @@ TWO_ANSWERED = ["two gateways answered one greeting of lora-1"]
 def test_one_greeting_is_answered_by_one_gateway_alone() -> None:
     assert wrong([offer(1, 11, at="attic"), offer(2, 12, at="barn")]) == []
     assert wrong([offer(1, 11, at="attic"), offer(1, 12, at="barn")]) == TWO_ANSWERED
-    old = "the gateway offered lora-1 a session with the old nonce 000000000000000b"
+    old = "the gateway offered lora-1 a session with the used nonce 000000000000000b"
     assert wrong([offer(1, 11, at="attic"), offer(1, 11, at="barn")]) == [*TWO_ANSWERED, old]
 
 

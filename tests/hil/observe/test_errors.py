@@ -9,7 +9,7 @@ from hil.observe.errors import note_errors
 from hil.observe.history import History, read
 
 LOG = """\
-INFO gateway.links.serial_port: ports/uno-1: uno-1 greets, start 2, next sequence 53
+INFO gateway.links.serial_port: ports/uno-1: uno-1 greets, boot 2, next sequence 53
 ERROR asyncio: Exception in callback <bound method Engine._end_turn>
   Traceback (most recent call last):
     File "serial_port.py", line 315, in _arm

@@ -219,5 +219,5 @@ def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> N
     )
     assert report["readings"]["produced"] > 0
     assert "gateway" in report["last_words"]
-    assert "the last words of gateway" in out
+    assert "the last log lines of gateway" in out
     assert running(folder) == []

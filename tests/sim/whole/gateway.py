@@ -76,7 +76,7 @@ class _Writer(Writer):
     ) -> None:
         self.times = CommitTimes()
         self.jobs: list[Job] = []
-        self._counting = Job("landed", "landed rows of the spool are not noticed", 3600.0)
+        self._counting = Job("landed", "the landed rows of the spool are not counted", 3600.0)
         self._checks = SpoolChecks()
         # the folder in which the writer looks for the cause of an error
         self._folder = Path(gettempdir())

@@ -319,7 +319,7 @@ def test_parts_that_are_wrong_leave_nothing(
     [
         (record(move_records.END, [None] * 500_000), "has more than 0 values"),
         (record(99, [None]), "kind 99 is not known"),
-        (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two session moves"),
+        (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two MOVE records"),
         (record(move_records.MOVE, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
         (record(move_records.MOVE, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
         (
