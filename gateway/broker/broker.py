@@ -456,7 +456,7 @@ class Broker(Core):
 
     def take_unread(self, order: Order, error: Exception) -> bool:
         """Handle an order that the store could not carry out: end the order's session, and return
-        True. For a `Collect`, whose session has ended already, only return False.
+        True. Return False for a `Collect`, whose session has ended already: the engine must stop.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):

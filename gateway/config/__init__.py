@@ -180,9 +180,10 @@ def advice(config: Config) -> list[str]:
     if loose and config.access.identifiers == "any":
         found.append(
             "acl: %c is the client identifier, and access.identifiers lets a user choose any that"
-            " is free. So a user may publish as another user's device. If rules with %c let several"
-            " users read, a client gets messages only if its identifier is the user name, alone or"
-            ' followed by a colon. Write %u for %c, or set identifiers = "user name prefix"'
+            " is free. So a user may publish as another user's device. If a rule with %c lets"
+            " several users read, it holds only for clients whose identifier is their user name,"
+            " alone or followed by a colon and more text. Write %u for %c, or set identifiers ="
+            ' "user name prefix"'
         )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):

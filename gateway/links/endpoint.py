@@ -234,6 +234,6 @@ def _listen_error(error: OSError, where: str) -> OncewayError:
         return OncewayError(
             "not allowed to listen there",
             where,
-            "Ports below 1024 need the right CAP_NET_BIND_SERVICE; choose a higher port.",
+            "Ports below 1024 need the capability CAP_NET_BIND_SERVICE; choose a higher port.",
         )
     return OncewayError(f"cannot listen: {error.strerror or error}", where)

@@ -90,8 +90,8 @@ class Complaints:
 
 
 class _OneLine:
-    """A logger for aiohttp. It logs exceptions, one throttled line for each kind, and ignores all
-    other calls.
+    """A logger for aiohttp, with the two methods that aiohttp calls while it serves. `exception`
+    logs one throttled line for each kind of exception; `debug` does nothing.
     """
 
     def __init__(self, name: str) -> None:

@@ -147,13 +147,16 @@ def guarded(
 ) -> list[tuple[str, str, int, str]]:
     """Return rows for a table: kind, window, number of hits, and the claim that the window guards.
     asked: the windows that the plan names, by kind. A window without a hit has a row if the plan
-    names it, or if the plan names no window of its kind.
+    names it, or if the plan names no window of a kind that was hit.
     """
+    asked = asked or {}
     return [
-        (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
-        for kind, windows in sorted(hit.items())
-        for window in dict.fromkeys([*GUARDS.get(kind, {}), *windows])
-        if window in windows or not asked or window in asked.get(kind, (window,))
+        (kind, window, hit.get(kind, {}).get(window, 0), GUARDS.get(kind, {}).get(window, ""))
+        for kind in sorted({*hit, *asked})
+        for window in dict.fromkeys(
+            [*GUARDS.get(kind, {}), *hit.get(kind, {}), *sorted(asked.get(kind, ()))]
+        )
+        if window in hit.get(kind, {}) or window in asked.get(kind, (window,))
     ]
 
 

@@ -19,7 +19,7 @@ WRONG = {
     "strange": "{end} sent {items} that fit no session of the board",
     "reused": "{end} sent {items} with a nonce that was used before for other content",
     "unsent": "the gateway answered {items} that the board had never sent",
-    "unrecorded": "the board released {items} that the gateway had not recorded [MQTT-4.3.3-4]",
+    "unrecorded": "the board sent PUBREL for {items} without PUBREC [MQTT-4.3.3-4]",
 }
 
 

@@ -47,7 +47,9 @@ def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
 
 
 def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the totals of some runs. other: number of publications with any other mistake."""
+    """Return the totals of some runs, by column of COLUMNS, and the worst delay. The column `other`
+    counts publications that are phantom, out of order or unknown (OTHER).
+    """
     sums: Counter[str] = Counter()
     worst = 0.0
     for one in reports:

@@ -159,7 +159,7 @@ async def test_operator_may_command_boards_and_a_viewer_may_not(tmp_path: Path) 
             await anext(news)
             assert (await client.post("/api/board-log", {"device": "roof-2"}))[0] == 404
             status, found = await client.post("/api/command", body)
-            assert (status, "never asked" in str(found["error"])) == (409, True)
+            assert (status, "no subscription" in str(found["error"])) == (409, True)
             await sensor.subscribe("commands/roof-1")
             for command in ("explode", "interval 99999", "identify\n", "interval 0 s"):
                 wrong = {"device": "roof-1", "command": command}

@@ -157,10 +157,11 @@ class State(IntEnum):
     DONE = 0
     """The sender of this answer has no older record, neither in memory nor on disk."""
     STAYS = 1
-    """The sender of this answer keeps its record, and the receiver has to end its own. Either the
-    receiver's record is from a copy of a store, and the sender's is not. Or neither member knew of
-    the other's record, and the receiver's epoch is lower, or its name if the epochs are equal. In
-    the second case, the sender marks its own record as suspect, on disk, before it answers.
+    """The sender of this answer keeps its record, and the receiver has to end its own. First case:
+    only the receiver's record is from a copy of a store. Second case: neither member knew of the
+    other's record. Then the record with the lower epoch ends; if the epochs are equal, that of the
+    member with the lower name. In the second case, the sender marks its own record as suspect, on
+    disk, before it answers.
     """
     BUSY = 2
     """The sender of this answer is busy: repeat the message a little later."""

@@ -104,7 +104,7 @@ def _checked(entry: Entry) -> Entry:
     if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.expires_in:
         raise SiteError("a retained message whose version, QoS or expiry is out of range")
     if not entry.payload and entry.expires_in == NEVER:
-        raise SiteError("a deletion of a retained message without an expiry")
+        raise SiteError("the deletion of a retained message has no expiry")
     if entry.properties:
         block = encode_varint(len(entry.properties)) + entry.properties
         check_response_topic(decode_properties(Reader(block, "retained"), _PROPERTIES), "retained")

@@ -17,6 +17,7 @@ from hil.judge.coverage import (
     RECEIVED,
     coverage,
     doubts,
+    guarded,
 )
 from hil.observe.history import Event
 
@@ -151,3 +152,17 @@ def test_a_sweep_must_go_through_all_of_its_windows() -> None:
 def test_each_step_at_which_the_ingest_is_killed_is_a_window() -> None:
     for kind in IngestKill, CentrePowerCut:
         assert {f"before {step}" for step in STEPS} == GUARDS[kind.text].keys()
+
+
+def test_planned_windows_without_a_hit_are_shown() -> None:
+    """The table shows a planned kind of fault even if no fault of this kind hit a window."""
+    kill, cut = "kill -9 of the gateway at a release", "power cut"
+    windows = list(GUARDS[kill])
+    hit = {cut: {IN_WRITE: 2}}
+    rows = guarded(hit, {kill: set(windows), cut: {IN_WRITE}, "burst": {"any"}})
+    assert [row[:3] for row in rows] == [
+        ("burst", "any", 0),
+        *((kill, window, 0) for window in windows),
+        (cut, IN_WRITE, 2),
+    ]
+    assert [row[1] for row in guarded(hit)] == list(GUARDS[cut]), "no plan: all windows of the kind"

@@ -74,7 +74,7 @@ def test_a_sentence_for_each_kind_of_thing() -> None:
         "on the air of lora-1 the gateway sent 1 frame with a nonce that was used before for other"
         " content",
         "on the air of lora-1 the gateway answered 1 frame that the board had never sent",
-        "on the air of lora-1 the board released 1 publication that the gateway had not recorded"
+        "on the air of lora-1 the board sent PUBREL for 1 publication without PUBREC"
         " [MQTT-4.3.3-4]",
     ]
 
