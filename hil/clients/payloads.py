@@ -81,7 +81,6 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         *({NAME: f"n{number}", VALUE: number_of(rng)} for number in range(rng.choice((0, 40)))),
     ]
     impossible = [{**plain, VALUE: rng.choice((math.nan, math.inf, -math.inf))}]
-    alike = [{**plain, VALUE: float(value), BASE_TIME: at}]
     spelt = {number: label for label, number in LABELS.items()}
     shapes: list[Any] = [
         [{**plain, BASE_TIME: at}],
@@ -96,11 +95,34 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         edges,
         [],
     ]
-    # every second payload has the same shape, so that the ingest decodes many at once
-    shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
+    if sequence % 2 == 0:
+        return _alike(mine, sequence // ALIKE, at, value, rng)
+    shape = shapes[sequence // 2 % len(shapes)]
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
 
 
+def _alike(mine: str, block: int, at: int, value: float, rng: random.Random) -> bytes:
+    """Return SenML of one record, of the same shape for all messages of a block. So the ingest
+    decodes many payloads at once. From block to block, the kind of time, the type of the number,
+    and the fields change.
+    """
+    times: list[dict[int, Any]] = [{BASE_TIME: at}, {}, {TIME: -rng.uniform(0, 60)}]
+    (half,) = struct.unpack(">e", struct.pack(">H", rng.randrange(0x7C00) | 1))
+    (single,) = struct.unpack(">f", struct.pack(">f", rng.gauss(0, 7))[:3] + b"\1")
+    integers = [rng.randrange(1 << low, 1 << high) for low, high in INTEGERS]
+    numbers = [float(value), *integers, half, single]
+    number = numbers[block % len(numbers)]
+    named = {NAME: f"{mine}t"} if block % 2 else {BASE_NAME: mine, NAME: "t", UNIT: "Cel"}
+    # a canonical float has the fewest bytes that keep its value (RFC 8949, section 4.2.2)
+    return cbor2.dumps(
+        [{**named, VALUE: number, **times[block % len(times)]}], canonical=number in (half, single)
+    )
+
+
+ALIKE = 50
+"""Number of messages in a block, of which every second has the block's shape."""
+INTEGERS = ((5, 8), (8, 16), (16, 32), (32, 64))
+"""Powers of two between which an integer has 1, 2, 4 or 8 bytes in CBOR."""
 LONG_NAME = "long/" * 40
 EDGES: tuple[float, ...] = (
     *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3),

@@ -2,13 +2,17 @@
 
 import math
 import random
+from collections import Counter
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 
-from gateway.payload.senml import NotSenml
+from gateway.ingest.payload import skeletons
+from gateway.payload.senml import RELATIVE, NotSenml
 from gateway.payload.senml import decode as of_product
-from hil.clients.payloads import EDGES, number_of, senml_of, text_of_all
+from hil.clients.payloads import ALIKE, EDGES, number_of, senml_of, text_of_all
+from hil.formats.senml import VALUE
 from hil.judge.senml import decode
 
 DRAWN = [number_of(random.Random(seed)) for seed in range(2000)]
@@ -35,7 +39,27 @@ def test_texts_have_characters_of_one_to_four_bytes() -> None:
     assert max(map(len, texts)) == 400
 
 
-@pytest.mark.parametrize("sequence", range(20))
+def test_each_kind_of_time_and_number_is_decoded_in_bulk() -> None:
+    """The ingest decodes payloads of one shape in bulk, if a batch has many of them. The bench
+    `ingest` has batches of 100 messages.
+    """
+    payloads = [senml_of("c", sequence, random.Random(sequence)) for sequence in range(1, 401)]
+    times, units, kinds = Counter[str](), Counter[bool](), Counter[str]()
+    for start in range(0, 400, 100):
+        several = payloads[start : start + 100]
+        for plain in skeletons.find(pa.array(several, pa.binary())):
+            for time in plain.time:
+                times["none" if time == 0 else "relative" if time < RELATIVE else "absolute"] += 1
+            units[plain.unit is not None] += len(plain.positions)
+            found = skeletons.scan(several[plain.positions[0]])
+            assert found
+            kinds[found.numbers[VALUE][1]] += len(plain.positions)
+    assert set(times) == {"none", "relative", "absolute"}
+    assert set(kinds) == {"u1", ">u2", ">u4", ">u8", ">f2", ">f4", ">f8"}
+    assert min(*times.values(), *units.values(), *kinds.values()) >= 20, (times, units, kinds)
+
+
+@pytest.mark.parametrize("sequence", [*range(20), *range(ALIKE, 8 * ALIKE, ALIKE)])
 def test_judge_and_product_agree_on_each_shape(sequence: int) -> None:
     """The judge and the product have readers of their own for the same standard. A difference is a
     fault of one reader.
