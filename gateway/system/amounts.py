@@ -4,8 +4,7 @@ messages`.
 
 
 def amount(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun. one: the noun. many: its plural; if empty, the noun and an s.
-    """
+    """Return a number with its noun. one: the noun. many: its plural; "": the noun with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

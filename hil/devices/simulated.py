@@ -44,7 +44,7 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Boards 1 and 2 reach an end of the scale within SOON conversions, 3 and 4 within two SOON."""
+"""Boards 1 and 2 reach an end of the scale within SOON conversions, 3 and 4 within 2 * SOON."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
