@@ -448,8 +448,9 @@ def _target(
 
 
 def _confirmed(job: Job) -> Job:
-    """At a terminal, ask whether unsent readings of the board's former device may be deleted.
-    Return the job, which deletes them if the user agrees. Raises typer.Abort if the user disagrees.
+    """At a terminal, if the job would delete unsent readings of the board's former device, ask the
+    user. Return the job, with permission to delete them if the user agreed. Raises typer.Abort if
+    the user disagrees.
     """
     target, plan = job.target, job.plan
     if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:

@@ -76,8 +76,8 @@ class Image:
 
     def _check_signature(self, path: Path, board: Board) -> bool:
         """Whether the file contains the library's signature (firmware/JOURNAL.md). Raises
-        OncewayError if the firmware reads its identity page at another address than this board has
-        it.
+        OncewayError if the firmware expects the identity page at another address than that of this
+        kind of board.
         """
         content = self._hex.tobinstr()
         at = content.find(_SIGNATURE)

@@ -1,7 +1,7 @@
 """Serial ports, checked before they are opened.
 
-In: nothing, a board, or a path. Out: the connected ports, or an OncewayError that says why avrdude
-would fail on one.
+In: a kind of board, a path, or neither. Out: the connected ports, or an OncewayError that says why
+avrdude would fail at a port.
 """
 
 import errno

@@ -354,7 +354,9 @@ def _converted(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_newer(present: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
-    """Whether a device's key, status or number here differs from the backup and is not older."""
+    """Whether a device has another key, status or radio plan here than in the backup, and the last
+    change here is not older.
+    """
     return (
         present is not None
         and present["changed"] >= entry["changed"]
@@ -363,7 +365,7 @@ def _is_newer(present: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
 
 
 def _prepare(path: Path) -> None:
-    """Create the file if it is missing, readable for its owner only."""
+    """Create the file if it is missing. Make the file readable for its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -67,8 +67,8 @@ def is_current(known: Device, image: Image) -> bool:
 def _keep(
     registry: Registry, name: str, target: Target, before: Path, progress: avrdude.Progress
 ) -> None:
-    """Save the program of a board to the file `before`. If the board belongs to another device, do
-    nothing, because `device.write` reports this error.
+    """Save the program of a board to the file `before`. If the board carries another device's
+    identity, or none, do nothing: `device.write` reports this error.
     """
     known = registry.get(name)
     with exclusive.port(target.port):

@@ -164,8 +164,8 @@ class QueueAge:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message in seconds. The result may be too low by up to two
-        SAMPLE_S.
+        """Return the age of the oldest message in seconds. The result may be too low: by up to two
+        SAMPLE_S, or by more after samples were dropped.
         """
         for time, after in self._samples:
             if after > first:

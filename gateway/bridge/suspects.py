@@ -112,7 +112,7 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget all suspects except those in `keys`. The packets of forgotten ones are not sent
-        again."""
+        """Forget all suspects except those in `keys`, because the packets of the others will not be
+        sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

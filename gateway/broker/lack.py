@@ -29,7 +29,7 @@ class Bound(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether there will be room again without help, so that a retry can succeed."""
+        """Whether normal operation makes room again, so that a retry can succeed."""
         return _BOUNDS[self][1]
 
 

@@ -135,7 +135,7 @@ class SendFlow:
         self.sealed = (0, 1)
         """The last commit that got a value of `sent`: the commit's number, and the value."""
         self._awaited = 0
-        """Number of the commit that sending waits for, 0 for none."""
+        """Number of the last commit that sending has waited for; 0 before the first."""
         self.waits = False
         """Whether the flow is in `Ledger.to_send`."""
         self.flights = InFlight()

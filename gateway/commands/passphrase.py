@@ -14,8 +14,8 @@ PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
 
 def ask_passphrase(twice: bool) -> str:
-    """Return the passphrase. twice: ask again to find typing errors, because a backup with a
-    mistyped passphrase is lost.
+    """Return the passphrase: from the environment variable PASSPHRASE, else from the terminal.
+    twice: whether it must be typed twice, because a backup with a mistyped passphrase is lost.
     """
     passphrase = os.environ.get(PASSPHRASE)
     if passphrase is None:

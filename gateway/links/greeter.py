@@ -88,8 +88,8 @@ class Greeter:
         self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Answer:
-        """Return a WELCOME for a HELLO that was not answered yet, or a refusal if the device is not
-        admitted.
+        """Return the answer to a HELLO that was not answered yet: a WELCOME, or a refusal if the
+        device is not admitted.
         """
         key, refusal = self._judge(hello)
         if refusal is not None and self._again():

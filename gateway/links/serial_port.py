@@ -459,8 +459,8 @@ class SerialPort:
 
 
 def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
-    """Return one sentence with the reason and the command to type. name: as the device states it,
-    without proof.
+    """Return a text with the reason and the command to type. name: as the device states it, without
+    proof.
     """
     quoted = shlex.quote(name)
     if not name:

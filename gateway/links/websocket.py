@@ -49,7 +49,7 @@ class WebSocketTransport:
         self._outgoing = bytearray()
         self._sending = 0
         self._resume_at = -1
-        """Number of `unsent` bytes at which `writable` is called; -1 for never."""
+        """Largest number of `unsent` bytes at which `writable` is called; -1: it is not called."""
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._readable.set()

@@ -14,8 +14,8 @@ from gateway.broker.retained import Retained
 
 
 def announce(core: Core, name: str, payload: bytes) -> None:
-    """Publish a payload. An empty payload removes the retained message. If the bounds of
-    retained messages leave no room, only current subscribers get the payload.
+    """Publish a retained message. An empty payload removes the topic's retained message. If the
+    bounds of retained messages leave no room, only current subscribers get the payload.
     """
     topic = core.router.routed(core.router.topic(name))
     topic.spooled = False

@@ -155,8 +155,8 @@ class HomeAssistant:
             self._born = True
 
     async def _install(self, device: str) -> None:
-        """Update a board. If the board has the bundled firmware already, or its firmware is
-        unknown, only log that.
+        """Update a board's firmware. Only log a line if the board has the bundled firmware already,
+        if none is bundled for it, or if its firmware is unknown.
         """
         listed = self._registry.registered().get(device, _UNKNOWN)
         if listed.firmware == self._newest(listed):

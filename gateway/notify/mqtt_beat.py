@@ -2,8 +2,8 @@
 
 In: a URL such as `mqtts://broker.example/onceway/site-1`, whose path is the topic. Out: the
 retained message `online` for as long as the gateway runs. A gateway that ends publishes `offline`.
-If the gateway is killed or the connection breaks, the broker publishes `offline` after one and a
-half times heartbeat_s.
+If the gateway is killed or the connection breaks, the broker publishes `offline`: at the latest one
+and a half times heartbeat_s after the last packet.
 """
 
 from __future__ import annotations

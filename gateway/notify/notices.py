@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 FILE = "notices.json"
 MOST = 1000
-"""Largest number of problems that are remembered, and of messages that wait for one channel."""
+"""Largest number of present problems that are noticed, and of messages that wait for one channel.
+"""
 SETTLE_S = 30.0
 """For this many seconds after a start, no problem from before the start counts as ended: the first
 checks do not see every problem.

@@ -43,7 +43,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """The answer in words."""
+        """Text of the answer: the value, `done`, or the reason for the refusal."""
         match self.kind:
             case Kind.VALUE:
                 return str(self.number)

@@ -27,7 +27,8 @@ from gateway.runtime.output import MANY, Output
 _FEW = 4_096
 """If a client's output is full, or its input is postponed to a later turn, the gateway does not
 parse its packets. The gateway still reads until more than this number of bytes waits to be parsed.
-It has two reasons: a PINGREQ may be among them, and each stop of reading takes a system call.
+There are two reasons: a PINGREQ may be among these bytes, and each stop of reading takes a system
+call.
 """
 _LOOK_S = 1.0
 """Seconds between two reads from a client whose user exceeds the quota. The gateway reads in spite

@@ -90,12 +90,13 @@ FITS = (
     f"(NOT {OURS} OR message_fits(message.id, CAST(message.topic AS BLOB), message.retain,"
     " message.count, message.properties, message.expires, message.body))"
 )
-"""SQL condition: true if a row of `message` still has the cells with which it was stored. The
-connection must be prepared by `cells.teach`.
+"""SQL condition: false if a row of `message` no longer has the cells with which it was stored. If
+OURS is false, the condition is true for every row. The connection must be prepared by
+`cells.teach`.
 """
 
 Sum = tuple[int, int]
-"""A check of a spool row: the row's id and its CRC-32."""
+"""The id of a spool row, and its checksum (`row_sum`)."""
 
 
 def row_sum(row: Sequence[Any]) -> int:
@@ -310,7 +311,7 @@ def _sum(cells: Sequence[Any]) -> int | None:
 
 class Verifier:
     """The SQL function `spool_is_sound` of a connection: whether a spool row still has the cells
-    with which it was stored. A check of many rows is fast in the order of their ids.
+    with which it was stored. Checking many rows is fast only in the order of their ids.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -488,8 +489,9 @@ MARK_FITS = (
     f"(NOT {OURS} OR length(mark.kept) <> {_SEAL.size}"
     f" OR mark_fits({', '.join(_as_bytes('mark', name) for name in _MARK)}))"
 )
-"""SQL condition: true if a row of `mark` still has the cells with which it was stored. The
-connection must be prepared by `cells.teach`.
+"""SQL condition: false if a row of `mark` no longer has the cells with which it was stored. True
+for a row without a check; if OURS is false, for every row. The connection must be prepared by
+`cells.teach`.
 """
 
 

@@ -107,7 +107,9 @@ def _tables(database: sqlite3.Connection) -> list[str]:
 def _copy_all(
     source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool
 ) -> list[str]:
-    """Copy the readable rows. Delete rows that refer to lost rows. Return the losses in words."""
+    """Copy the readable rows of all tables except `mark`. Delete rows that refer to lost rows.
+    Return the losses in words.
+    """
     lost = []
     gaps: dict[str, list[Gap]] = {}
     drawn = target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()

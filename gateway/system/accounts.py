@@ -41,7 +41,9 @@ def leave(*files: Path) -> None:
 
 
 def leave_for_uplink(data: Path) -> None:
-    """Create the uplink's lock file, and the folder of its batches, in the data directory."""
+    """Create the uplink's lock file in the data directory; if `is_shared`, also the folder of the
+    uplink's batches.
+    """
     leave(data / "uplink.lock")
     if is_shared(data):
         with suppress(FileExistsError):

@@ -4,7 +4,7 @@ messages`.
 
 
 def amount(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun. one: the noun. many: its plural, if it does not end with s."""
+    """Return a number with its noun. one: the noun. many: its plural; "": the noun with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

@@ -16,8 +16,8 @@ EVERY_S = 2.0
 
 
 class LogFlood:
-    """A filter for log handlers: it limits the records of each line of code. least: records of
-    lower levels are not limited. now: a clock in seconds, of any origin.
+    """A filter for log handlers: it limits the records of each line of code. least: the lowest
+    level whose records are limited. now: a clock in seconds, of any origin.
     """
 
     def __init__(

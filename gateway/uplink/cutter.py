@@ -51,7 +51,9 @@ class Cutter:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove files of batches that have landed, or that do not belong to this epoch."""
+        """Remove the files of batches that have landed, and files whose number no recorded batch
+        has.
+        """
         oldest = self._spool.unlanded()
         newest, _ = self._spool.last_cut()
         keep = oldest.number if oldest else newest + 1

@@ -195,8 +195,8 @@ class _Work:
         return Rescued(origin.gateway, origin.epoch, readings, batches, already_landed, copies)
 
     def _bring_copies(self, origin: Origin) -> int:
-        """Put the copies of other gateways' rows into the spool, under a new epoch, after the
-        gateway's own rows have landed. Return the number of these copies.
+        """Put the copies of other gateways' rows into the spool, under a new epoch. Call this after
+        the gateway's own rows have landed. Return the number of copies.
         """
         with closing(connect(self._folder / FILE)) as database:
             copies = bring_all(self._folder, database)

@@ -61,7 +61,7 @@ class Sample:
 
 
 class History:
-    """The newest samples, one every SAMPLE_S seconds: SAMPLES intervals at most."""
+    """The newest samples, at most SAMPLES + 1. A sample is added every SAMPLE_S seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES + 1)

@@ -198,8 +198,8 @@ class PageFlash:
             self._changed.notify_all()
 
     def watch(self) -> Callable[[], Awaitable[bytes | None]]:
-        """Return a stream of events for one browser: the state, then changes; fast changes are
-        merged.
+        """Return a function that returns the next event for one browser: first the present state,
+        then each change. Changes in quick succession are merged.
         """
         seen = -1
 

@@ -400,7 +400,7 @@ class SimulatedBoard:
         await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
-        """Run the board for `cycles`, at speed `step` only. Return the bytes that the board has
+        """Run the board for `cycles`. The speed must be `step`. Return the bytes that the board has
         sent since the last call, at most 4096. `cycle` and `powered` then have the board time and
         whether it has power. burst: whether to return earlier, when the board has sent bytes and
         fallen silent, or has lost its power.

@@ -42,7 +42,7 @@ SETTLE_S = 1.0  # s after which a board without power has sent its last byte
 def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
     """Return the first HELLO from a port within `within` seconds, in the form of `hil.wire.tap`, or
     None. Asks the board for a HELLO, but does not answer, so no session begins. Raises OncewayError
-    if the port cannot be opened.
+    if the port cannot be opened, or fails.
     """
     heard: list[dict[str, Any]] = []
     tap = Tap(heard.append)

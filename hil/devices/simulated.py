@@ -44,7 +44,7 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Boards 1 and 2 reach an end of the scale within SOON conversions, 3 and 4 within SOON more."""
+"""Boards 1 and 2 reach an end of the scale within SOON conversions, 3 and 4 within 2 * SOON."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
@@ -252,8 +252,8 @@ class SimulatedDevice(Boards):
     async def _provision(
         self, command: Literal["provision", "replace"], board: SimulatedBoard
     ) -> None:
-        """Write firmware and identity, with `onceway device`. On a busy machine the boot loader's
-        second may pass before the first byte. The method then tries again, as a user would.
+        """Write firmware and identity, with `onceway device`. On a busy machine, the boot loader
+        may stop waiting (after 1 s) before the first byte. Then try again, as a user would.
         """
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
         argv += [

@@ -62,7 +62,7 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Bursts of interference. Each burst changes half of its bytes (Gilbert-Elliott)."""
+    """Bursts of interference. About half of the bytes in a burst are changed (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"

@@ -225,7 +225,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """A WHO frame: the gateway asks for a HELLO. gateway_boot: only without keys."""
+    """A WHO frame: the gateway asks for a HELLO. gateway_boot: as in WELCOME; None with keys."""
 
     gateway_boot: int | None
 

@@ -281,7 +281,7 @@ class GlueRun:
         return f"the board samples in start {newest_start(self._ledger(name))}"
 
     async def _weather(self, fault: Fault) -> str:
-        """Wait until a fault that lasts the whole run has done each kind of harm. Return counts."""
+        """Wait until a fault of the whole run has done each kind of harm. Return the counts."""
         [harms] = [
             kind.harms()
             for kind in self._bench.fault

@@ -161,8 +161,8 @@ def _newest_time(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Yield a sentence for each version that is unreadable, or has fewer rows than the version
-    before it."""
+    """Yield a sentence for each of the last versions (MOST_FILES) that is unreadable, or has fewer
+    rows than the version before it."""
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:

@@ -139,7 +139,7 @@ class Child:
 
 
 def runs(pid: int, script: str) -> bool:
-    """Whether a process is an interpreter that runs this script, by its file name."""
+    """Whether the first argument of a process is a script of this file name."""
     with suppress(OSError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return Path(os.fsdecode(b"".join(arguments[1:2]))).name == script

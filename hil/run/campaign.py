@@ -180,7 +180,7 @@ class Campaign:
             self._say("error", item.name, text)
 
     def _counts(self, item: Item, report: dict[str, Any]) -> bool:
-        """Return whether an existing run is complete and was made with the requested bench."""
+        """Return whether an existing run is complete and of the right bench. If not, print why."""
         if BREAKS_OFF in report["reasons"]:
             self._say("again", item.name, "it was interrupted")
         elif report.get("bench") != item.load().model_dump(mode="json"):

@@ -65,7 +65,7 @@ class Strike:
 
     @property
     def unharmed(self) -> int | None:
-        """Bytes on the line from the start of the count to the strike; None until the strike."""
+        """Bytes on the line from `count_from` to the strike; None until the strike."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:

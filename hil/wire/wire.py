@@ -95,7 +95,7 @@ class Wire:
         self._stop = True
 
     def run(self) -> None:
-        """Carry bytes until `stop`. Raises OncewayError when the board's port goes away."""
+        """Carry bytes until `stop`. Raises OncewayError if a simulated board's port goes away."""
         emit({"event": "ready", "port": str(self._link)})
         try:
             while not self._stop:

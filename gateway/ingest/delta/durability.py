@@ -35,7 +35,7 @@ log = logging.getLogger("onceway.ingest")
 
 def settle(location: str, version: int) -> None:
     """Sync the commit `version`, and the files that it names, to the disk. Does nothing for a table
-    on another file system. Raises OSError.
+    that is not on a local disk. Raises OSError.
     """
     table = local_path(location)
     if table is None:

@@ -21,7 +21,7 @@ def local_path(location: str) -> Path | None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically, in place of an existing one. Raises OSError."""
+    """Write a file atomically, and sync it. An existing file is replaced. Raises OSError."""
     hidden = path.with_name(f".{path.name}.new")
     hidden.write_bytes(data)
     sync(hidden)

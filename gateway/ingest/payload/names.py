@@ -15,8 +15,8 @@ _BETWEEN = "\0"
 
 
 def without_device(name: pa.Array, device: pa.Array) -> pa.Array:
-    """Return names without their device. A name stays as it is if it does not begin with its
-    device, or consists only of the device.
+    """Return names without their device. A name stays as it is if it does not begin with its device
+    and a separator, or if nothing follows them.
     """
     pairs = pc.binary_join_element_wise(device, name, _BETWEEN).dictionary_encode()
     short = [_short(pair) for pair in pairs.dictionary.to_pylist()]

@@ -149,7 +149,9 @@ def _lists(new_rows: DataFrame) -> DataFrame:
 
 
 def _text(name: str) -> Column:
-    """Return a column with one field of device-list entries: null unless it is a JSON string."""
+    """Return the column of one field of a device list's entries; null where the field is no JSON
+    string.
+    """
     value = F.try_variant_get("one", f"$.{name}", "variant")
     return F.when(
         F.schema_of_variant(value) == "STRING", F.try_variant_get("one", f"$.{name}", "string")

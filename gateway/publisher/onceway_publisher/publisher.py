@@ -54,8 +54,8 @@ SESSION_S = 86_400
 KEEP_ALIVE_S = 30
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
-"""Longest wait before the next attempt to connect, in seconds. After a connection that has lasted
-longer than this, the next wait is short again.
+"""Longest wait before the next attempt to connect, in seconds. After a connection that has made
+progress, or has lasted longer than this, the next wait is short again.
 """
 FORGET_AFTER_S = 0.2
 """Seconds after which a message that the gateway has is removed from the journal, unless another

@@ -5,7 +5,7 @@ In: the start and end of a link, frames, packets and filters of this side. Out: 
 other side's data (`Port`). A *round* of a side is its attempt to exchange packets; each side
 numbers its rounds.
 
-- A link begins: this side sends HELLO, and all its filters.
+- A link begins: this side sends all its filters, and HELLO at once or after a wait (`joined`).
 - HELLO is received: if it begins another round of the other side, the present exchange ends, and
   this side sends HELLO again, with the number of that round.
 - HELLO with this side's own round is received: `Port.open`. Packets flow in both directions until a

@@ -204,7 +204,9 @@ def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, s
 
 
 def _grant(folder: Path, request: Request) -> _Spent:
-    """Grant a request. Raises SiteError with the sentence for the invited gateway."""
+    """Grant a request, or return the result again if the same request was granted before. If the
+    request is refused, raises SiteError with a sentence for the invited gateway.
+    """
     authority = authority_of(folder)
     if authority is None:
         raise SiteError("this gateway does not hold the site's certificate authority")
@@ -283,8 +285,9 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
 
 
 def _tidy(place: Path, name: str) -> bool:
-    """Delete outdated files, and open invitations for `name`. Return whether there was an open
-    invitation for `name`. Raises OncewayError if too many invitations for other names are open.
+    """Delete outdated and damaged files, and open invitations for `name`. Return whether there was
+    an open invitation for `name`. Raises OncewayError if too many invitations for other names are
+    open.
     """
     now, remaining, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):

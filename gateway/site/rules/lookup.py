@@ -119,8 +119,8 @@ class Lookup:
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out which member has the newest session of a client, whose session here has moved
-        away or is suspect. If no other member has one, a session that has moved away is usable here
-        again.
+        away or is suspect. If no other member has a session of the client, a session that has moved
+        away is usable here again.
 
         dropped: called if there is no result; the caller must then try again later. There is no
         result if a member is silent or busy, or if another lookup or a commit for this client is in

@@ -18,9 +18,9 @@ def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
     """Mark a record as suspect, and add the members `names` to its `older`. If `older` gets a new
-    member, the record gets a new epoch. Then an answer to an earlier Over message does not end the
-    record. If the record's session has moved away, the record is only marked. done: called with the
-    epoch of the record.
+    member, the record gets a new epoch, so that an answer to an earlier Over message does not end
+    the record. If the record's session has moved away, the record is only marked. done: called with
+    the epoch of the record.
     """
     older = record.older | names
     # only a faulty member sends so high an epoch

@@ -34,7 +34,8 @@ class Trust:
         self._contacts = contacts
         self._holder = holder
         self._marks: dict[str, _Mark] = {}
-        """Members that have asked about each client after the last decision about it."""
+        """The members that have asked about a client since the last decision about it, by client.
+        """
         self._full = _FEW
         """Number of entries in `_marks` at which outdated ones are deleted."""
 

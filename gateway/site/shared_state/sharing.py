@@ -53,7 +53,7 @@ class Link(Generic[Held]):
         self.unconfirmed = False
         """Whether items were sent that the member has not confirmed."""
         self.entering: Sequence[Held] | None = None
-        """Items that the member has sent, until they are entered."""
+        """Items that the member has sent, until they are stored; None if there are none."""
 
 
 class Sharing(ABC, Generic[Held]):

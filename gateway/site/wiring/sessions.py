@@ -210,8 +210,8 @@ class SessionHolder:
         return dict.fromkeys([*self.moved_out(), *suspect])
 
     def given_to(self) -> dict[str, str]:
-        """Return each client whose session is leaving, or has left without a confirmation by its
-        new member; with that member.
+        """Return, by client, the new member of each session that is leaving, or has left without a
+        confirmation by that member.
         """
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 

@@ -56,8 +56,8 @@ def _hidden(files: Files, folder: str, name: str, kept: str | None) -> None:
 
 
 def _claim(files: Files, folder: str, name: str, kept: str | None) -> None:
-    """Remove the claim of a batch if the batch's file exists, and the claim of a proof if the proof
-    is old.
+    """Remove a claim: that of a batch if the batch's file exists, that of a proof if the proof is
+    old.
     """
     if is_old(name, kept) if is_proof(name) else files.stands(f"{folder}/{name}"):
         _discard(files, f"{folder}/{CLAIMS}/{name}")
