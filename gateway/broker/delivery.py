@@ -112,7 +112,8 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """An order for the store: read a page of an ended session's queue, from message number `first`
-    on. Rows from shared subscriptions are read; of other rows, at most the message ids (`others`).
+    on. Rows from shared subscriptions are read in full. Other rows are not read, or only their
+    message ids (`others`).
     """
 
     session: int

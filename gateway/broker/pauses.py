@@ -44,7 +44,9 @@ class Record:
         """The topic of the last refused publication."""
 
     def over(self, now: float) -> float:
-        """Return the end of the pause for a client that reconnects now. See AWAY_S."""
+        """Return the end of the pause for a client that reconnects now: at most AWAY_S seconds
+        later.
+        """
         if now >= self.until:
             return self.until
         away = now - (self.until - self.seconds)

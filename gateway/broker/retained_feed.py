@@ -63,7 +63,9 @@ class RetainedFeed:
         self.page: deque[Next] = deque()
         """Messages that were found and are sent next."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
-        """Pairs of a topic that is looked up by name, and the filter that it matches."""
+        """Sources for topics that are looked up by name: by such a topic, and the filter that it
+        matches.
+        """
         self._passes: dict[str, list[_Pass]] = {}
         """Passes by topic prefix: the current one, and one for filters that came later."""
 

@@ -182,8 +182,9 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Check that the board accepts each QoS 2 message once: without a release, the next record
-        has another identifier. A gap in the count is allowed: a worn cell may have kept no record.
+        """Check that the board accepts each QoS 2 message once. Two records in a row with one
+        packet identifier, and no release between them, are a mistake. A gap in their count is
+        allowed: a worn cell may have kept no record.
         """
         at = next(
             (
@@ -240,7 +241,8 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that no gap between samples is longer than 15/8 of the interval. Check the pace."""
+        """Check that each gap between samples is at most 15/8 of the interval, and check the pace.
+        """
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

@@ -19,7 +19,9 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
-"""Name of the fault that ends a gateway for good. The other gateways still query it."""
+"""Name of the fault that ends a gateway for good. The gateway counts as silent until the run ends,
+because the others still query it.
+"""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",
