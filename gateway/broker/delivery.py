@@ -22,7 +22,7 @@ The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""Number of unneeded message rows at which they are deleted even while the disk is busy."""
+"""If so many unneeded message rows wait, they are deleted even while the disk is busy."""
 
 
 class Delivery:
@@ -210,9 +210,10 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages
-        (few ids only with `all_of_them`). The same commit removes the messages of these queue rows
-        from the `flow` rows. So a start can distinguish a finished delivery from a damaged `flow`.
+        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages.
+        Without `all_of_them`, less than _SWEEP ids are kept for a later call. The same commit
+        removes the messages of these queue rows from `flow`, so a start can tell a finished
+        delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()

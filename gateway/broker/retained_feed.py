@@ -59,7 +59,8 @@ class RetainedFeed:
     def __init__(self) -> None:
         self.filters: set[str] = set()
         self.noted: set[str] = set()
-        """Filters with the note in the store that their retained messages are still to be sent."""
+        """Filters with a note in the store, because their retained messages are still to be sent.
+        """
         self.page: deque[Next] = deque()
         """Messages that were found and are sent next."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
