@@ -22,7 +22,7 @@ The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""If so many unneeded message rows wait, they are deleted even while the disk is busy."""
+"""If this number of unneeded message rows waits, they are deleted even while the disk is busy."""
 
 
 class Delivery:
@@ -112,8 +112,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """An order for the store: read a page of an ended session's queue, from message number `first`
-    on. Rows from shared subscriptions are read in full. Other rows are not read, or only their
-    message ids (`others`).
+    on. Only rows from shared subscriptions are read; of other rows, the ids at most (`others`).
     """
 
     session: int
@@ -210,10 +209,9 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages.
-        Without `all_of_them`, less than _SWEEP ids are kept for a later call. The same commit
-        removes the messages of these queue rows from `flow`, so a start can tell a finished
-        delivery from a damaged `flow`.
+        """Return what to delete with the sealed changes: keys of queue rows, and ids of messages
+        (few ids only with `all_of_them`). The same commit removes the messages of these queue rows
+        from `flow`. So a start can tell a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()

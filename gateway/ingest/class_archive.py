@@ -63,8 +63,8 @@ def keep(jars: Sequence[Path]) -> Path:
 
 def _key(jars: Sequence[Path]) -> str:
     """Return a hash of everything on which an archive depends: the path of Java and its time of
-    change, Spark's version, and the paths of the jars. An archive is used only if all of these are
-    the same.
+    change, Spark's version, and the paths of the jars. With another hash, the archive cannot be
+    used.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()

@@ -182,9 +182,8 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Check that the board accepts each QoS 2 message once. Two records in a row with one
-        packet identifier, and no release between them, are a mistake. A gap in their count is
-        allowed: a worn cell may have kept no record.
+        """Check that the board accepts each QoS 2 message once: consecutive records differ in the
+        identifier, unless a release is between them. A worn cell may have kept no record.
         """
         at = next(
             (
@@ -241,8 +240,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that each gap between samples is at most 15/8 of the interval, and check the pace.
-        """
+        """Check the pace, and that each gap between samples is at most 15/8 of the interval."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

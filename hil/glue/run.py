@@ -293,8 +293,8 @@ class GlueRun:
         return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
-        """Return the present count for a fault's place: the appends to the table, or the samples of
-        the target (of all boards if the target is no board). The glue has no spooled rows to count.
+        """Return the present count for a fault's place: appends to the table, or samples. The
+        samples of the target board count, or those of all boards. They stand for spooled rows.
         """
         if fault.counter == "appends":
             return self._progress.appends

@@ -64,10 +64,9 @@ def _sampled(board: Sighting) -> int:
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
-    """Return a sentence for each start of a gateway if the times in the rows of this start
-    contradict each other. `monotonic` begins at one moment for all these rows. With that moment,
-    each row must arrive after its sample, and before the rig saw it. If the clock was `steady`,
-    `received` must advance like `monotonic`.
+    """Return a sentence for each start of a gateway whose rows cannot share one beginning of
+    `monotonic`: each row must arrive after its sample, and before the rig saw it. If the clock was
+    `steady`, `received` must also advance like `monotonic`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)

@@ -389,8 +389,7 @@ class Seen:
 
     def times(self) -> Iterator[tuple[str, float, int]]:
         """Yield device and two times of each publication whose times are known: the sample's time
-        according to the row at the hop of the claim (UTC seconds), and its real time (monotonic
-        ns).
+        in its row at the hop of the claim (UTC seconds), and its real time (monotonic ns).
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:
@@ -437,8 +436,8 @@ class Seen:
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
         """Return whether one row of a publication landed twice. Return True also if more of its
-        rows landed than `_may_land` allows, and one of these was in no spool that the rig saw. Two
-        rows in a spool are allowed: the ingest takes one. Copies made by a fault do not count: no
+        rows landed than `_may_land` allows, and the rig saw at least one in no spool. Two rows in a
+        spool are allowed, because the ingest takes one. Copies made by a fault do not count: no
         store of the run has their epoch.
         """
         way = self.ways[key]

@@ -19,9 +19,7 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
-"""Name of the fault that ends a gateway for good. The gateway counts as silent until the run ends,
-because the others still query it.
-"""
+"""Fault that ends a gateway for good: it stays silent, although the others still query it."""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",

@@ -90,9 +90,7 @@ def count(folder: Path) -> int:
 
 
 def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield each row of a table, and the time at which its file was written, in monotonic
-    nanoseconds. Yield nothing if there is no table, or if one of its files is missing.
-    """
+    """Yield each row and the time of its file (monotonic ns); nothing if a file is missing."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:

@@ -55,9 +55,7 @@ class Injector:
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
     def _aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Return the exact place of the fault. None for a board whose samples the rig cannot count:
-        a real board, or one with a user's sketch.
-        """
+        """Return the exact place of the fault; None for a board without counts (`counted`)."""
         kind = self._kind(fault)
         if kind.part == "board" and not self._system.device(fault).counted:
             return None
