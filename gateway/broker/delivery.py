@@ -22,7 +22,7 @@ The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""If this number of unneeded message rows waits, they are deleted even while the disk is busy."""
+"""From this number of unneeded message rows on, they are deleted even while the disk is busy."""
 
 
 class Delivery:
@@ -112,7 +112,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """An order for the store: read a page of an ended session's queue, from message number `first`
-    on. Only rows from shared subscriptions are read; of other rows, the ids at most (`others`).
+    on. Only rows from shared subscriptions are read; of other rows, at most the message ids.
     """
 
     session: int

@@ -59,7 +59,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Return the fate of each frame. Longer bursts of losses than `longest_outage` are cut."""
+        """Return the fate of each frame. Bursts of losses are cut to `longest_outage` frames."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():
