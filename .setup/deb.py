@@ -121,7 +121,7 @@ def _install(packages: Path, target: Target, wheel: Path) -> None:
 
 
 def _environment(tree: Path, target: Target) -> None:
-    """Write the files that `python3 -m venv` would write, without pip."""
+    """Write the files of a virtual environment without pip, and the command `onceway`."""
     home = tree / HOME
     (home / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     (home / "bin").mkdir()

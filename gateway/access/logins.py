@@ -89,8 +89,8 @@ class BackOff:
 
 
 class Pace:
-    """The limit of hook calls about users at addresses that must wait: one call in ALIKE_S seconds
-    for each address (`key`).
+    """The limit of hook calls for addresses that must wait after wrong passwords: one call in
+    ALIKE_S seconds for each address (`key`).
     """
 
     def __init__(self) -> None:

@@ -175,8 +175,8 @@ class History:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
 
     def _kept(self, one: _Series) -> list[Any]:
-        """Return the form in which a series is saved. A numeric reading without a known UTC is left
-        out, because its age would be unknown after the next start.
+        """Return a series in the form in which it is saved. Points without a known UTC are left
+        out, because their age would be unknown after the next start.
         """
         points = zip(map(self.utc, one.times), one.values, strict=True)
         kept = [(time, value) for time, value in points if time is not None]

@@ -27,8 +27,8 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""Topics come into doubt soon if the last read of topics ended at most three times the last wait
-plus QUIET_S seconds ago. Then the next wait is twice as long as the last one. Otherwise it is
+"""If a topic comes into doubt within `3 * last wait + QUIET_S` seconds after the end of the last
+read, the next wait is twice as long as the last one. If it comes into doubt later, the next wait is
 FIRST_S.
 """
 FREE_BYTES = 5_000

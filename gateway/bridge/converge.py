@@ -367,8 +367,9 @@ class Convergence:
     async def _make_equal(
         self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
     ) -> None:
-        """Carry out `steps`. Then both brokers have the same retained messages. before: our
-        retained messages before the survey, by topic.
+        """Carry out `steps`, so that both brokers have the same retained messages. Topics that
+        could not be made equal still count in `_differ`. before: our retained messages before the
+        survey, by topic.
         """
         self._differ, self._crossing = len(steps) + self._stuck, True
         sent = [topic for topic, do in steps.items() if do is Step.SEND]

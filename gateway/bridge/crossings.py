@@ -21,8 +21,8 @@ _MOST_REFUSED = 1000
 
 class Crossings:
     """The retained messages that cross on one connection. note: called with a topic, and the digest
-    of the message that both brokers have now. doubt: called with topics whose messages are about to
-    cross, and with True if they cross to the other broker; returns None, or an object to await
+    of the message that both brokers have now. doubt: called before messages cross, with their
+    topics, and with True if they go to the other broker. It returns None, or an object to await
     before the messages are forwarded.
     """
 

@@ -63,7 +63,9 @@ class Pairing:
         return self._keep(Pair(secrets.token_hex(4), False, mark=mark or secrets.token_hex(4)))
 
     def identify(self, pair: Pair) -> Pair:
-        """Add the random part of the bridge's mark if the file of an older release has none."""
+        """Return the pair with the random part of the bridge's mark. If the file of an older
+        release has none, generate and store it.
+        """
         return pair if pair.mark else self._keep(replace(pair, mark=secrets.token_hex(4)))
 
     def join(self, pair: Pair) -> Pair:

@@ -37,7 +37,8 @@ def set_aside(
     *,
     received: bool,
 ) -> SetAside | None:
-    """Set aside the message in flight with a packet identifier. Return None if there is none.
+    """Set aside the message in flight with a packet identifier. Return None if there is no such
+    message, or if the session has no connection.
 
     received: whether it is possible that the receiver has the PUBLISH. If so, at QoS 2 it may still
     hold the packet identifier, and would treat a later message with this identifier as this

@@ -7,8 +7,8 @@ have as many CONNECTs as ten seconds allow. A client that connects again, in pla
 connection, counts once. A board is never refused by these bounds, because it has no other way in.
 
 If all connections are in use, a connection of an origin that has more than its share is ended for a
-new client of another origin. If there are too many sessions, in total or of one origin, the oldest
-empty session that had no connection for an hour is ended for a new session.
+new client of another origin. If there are too many sessions, in total or of one origin, an empty
+session ends for a new one: the one longest without a connection, if that is over an hour.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait until a commit is on two disks, or for earlier ones that do."""
+    """Acknowledgements that wait until a commit is on two disks (`copied`), or behind such ones."""
 
     commit: int
     packets: bytes
@@ -158,7 +158,7 @@ class Connection:
         self.seen = broker.now
         """Time of the last bytes from the client, in seconds on the broker's time axis."""
         self.unread = False
-        """Whether the broker has stopped reading from the client."""
+        """Whether the link has paused reading from the client."""
         self.quota_pause_s = 0.0
         """Seconds for which input waits because the user exceeds the quota's rate."""
         self.pinged = 0

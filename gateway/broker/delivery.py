@@ -22,7 +22,7 @@ The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""Number of unneeded message rows at which they are deleted even while the disk is busy."""
+"""From this number of unneeded message rows on, they are deleted even while the disk is busy."""
 
 
 class Delivery:
@@ -112,7 +112,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """An order for the store: read a page of an ended session's queue, from message number `first`
-    on. Rows from shared subscriptions are read; of other rows, at most the message ids (`others`).
+    on. Only rows from shared subscriptions are read; of other rows, at most the message ids.
     """
 
     session: int
@@ -211,7 +211,7 @@ class NeededRows:
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
         """Return what to delete with the sealed changes: keys of queue rows, and ids of messages
         (few ids only with `all_of_them`). The same commit removes the messages of these queue rows
-        from the `flow` rows. So a start can distinguish a finished delivery from a damaged `flow`.
+        from `flow`. So a start can tell a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()

@@ -54,8 +54,8 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 
 def pack_bits(bits: bytes | bytearray) -> bytes:
     """Pack a set of identifiers for the store. bits: 65,536 bits, the lowest bit of each byte
-    first. Format: two zero bytes, with which no list of identifiers begins; the offset of the first
-    pair of bytes that is not zero, in two bytes; the pairs up to the last one that is not zero.
+    first. Format: two zero bytes, with which no list of identifiers begins; the byte offset of the
+    first pair of bytes that is not zero, in two bytes; the pairs from there to the last such pair.
     """
     begun = bits.lstrip(b"\0")
     first = (len(bits) - len(begun)) & ~1

@@ -44,7 +44,7 @@ class Record:
         """The topic of the last refused publication."""
 
     def over(self, now: float) -> float:
-        """Return the end of the pause for a client that reconnects now. See AWAY_S."""
+        """Return the end of the pause if the client reconnects now: at most AWAY_S later."""
         if now >= self.until:
             return self.until
         away = now - (self.until - self.seconds)

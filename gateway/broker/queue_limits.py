@@ -162,8 +162,8 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a full queue takes a run all the same: only notices for a peer gateway, while it has
-    fewer messages than twice its bound."""
+    """Whether a full queue takes a run all the same. True only for notices to a peer gateway, while
+    the queue has fewer messages than twice its bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 

@@ -59,11 +59,11 @@ class RetainedFeed:
     def __init__(self) -> None:
         self.filters: set[str] = set()
         self.noted: set[str] = set()
-        """Filters with the note in the store that their retained messages are still to be sent."""
+        """Filters with a note in the store: their retained messages are still to be sent."""
         self.page: deque[Next] = deque()
         """Messages that were found and are sent next."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
-        """Pairs of a topic that is looked up by name, and the filter that it matches."""
+        """Sources for the topics that are looked up by name, by topic and matching filter."""
         self._passes: dict[str, list[_Pass]] = {}
         """Passes by topic prefix: the current one, and one for filters that came later."""
 

@@ -244,7 +244,7 @@ class SendFlow:
         ledger.step.unfinished -= 1
 
     def _send_again(self, out: Outgoing, free: int) -> int:
-        """Resend messages in flight on an earlier connection. Return how many more may be sent."""
+        """Resend what an earlier connection had in flight. Return how many more may be sent."""
         resend = self.flights.resend
         while resend and free > 0 and not out.connection.full:
             number, delivery = resend.popleft()

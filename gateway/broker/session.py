@@ -107,8 +107,8 @@ class Role:
         """
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
-        """Handle PUBRELs of a peer gateway. Return the positions of the unknown identifiers, and
-        the commit that the answer waits for.
+        """Handle PUBRELs of a peer gateway. Return the positions in `identifiers` of the unknown
+        ones, and the number of the commit that the answer waits for, 0 for none.
         """
         return [], 0
 

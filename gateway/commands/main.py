@@ -78,7 +78,7 @@ def unwrap(app: typer.Typer) -> None:
 
 
 def _flowing(text: str) -> str:
-    """Return a text with one line for each paragraph."""
+    """Return the text with each paragraph joined into one line."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 

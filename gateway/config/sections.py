@@ -904,7 +904,10 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add the rules that protect mirrored topics, and those for the gateway's own clients."""
+        """Add the access rules that protect mirrored topics, and those that the gateway's own
+        clients need. If there is a section `home_assistant`, add the section `mirror`, which it
+        needs.
+        """
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")

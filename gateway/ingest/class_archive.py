@@ -62,8 +62,9 @@ def keep(jars: Sequence[Path]) -> Path:
 
 
 def _key(jars: Sequence[Path]) -> str:
-    """Return a hash of Java's path and time of change, Spark's version, and the paths of the jars.
-    An archive can be used only with exactly these.
+    """Return a hash of everything on which an archive depends: the path of Java and its time of
+    change, Spark's version, and the paths of the jars. With another hash, the archive cannot be
+    used.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()

@@ -17,8 +17,8 @@ HEAP, LEAST_HEAP = 2048, 512
 """Bounds of the driver's heap, in MB. With less than LEAST_HEAP, Spark does not work."""
 
 ROWS, LEAST_ROWS = 500_000, 50_000
-"""Number of rows of a micro-batch with enough memory, and with little memory. Each micro-batch has
-a high fixed cost, so a backlog is read in large ones.
+"""Bounds of the row limit of a micro-batch. With less than ENOUGH memory, the limit is below ROWS.
+Each micro-batch has a high fixed cost, so a backlog is read in large micro-batches.
 """
 
 

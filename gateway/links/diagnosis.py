@@ -39,8 +39,8 @@ _LINES = 3
 """If input with damaged frames has this many printed texts, the sketch counts as printing."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
-"""Pattern of the bytes between two zero bytes if a sketch has printed them: all are printable. A
-frame also contains unprintable bytes, in its COBS codes and its CRC.
+"""Pattern of printed text between two zero bytes: all its bytes are printable. A frame also
+contains unprintable bytes, in its COBS codes and its CRC.
 """
 _LONGEST = 256
 

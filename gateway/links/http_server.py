@@ -141,11 +141,11 @@ class Between(asyncio.Protocol):
 
 
 class Exchanges:
-    """A server that answers one request for each connection. most: largest number of connections
-    whose request is incomplete, and also of connections whose request is being answered. If there
-    are more, the address with the most such connections loses its oldest one. lifetime_s: longest
-    life of a connection, in seconds, unless it is `lasting`. longest_body: largest body of a
-    request, in bytes.
+    """A server that answers one request for each connection. most: limit of the connections whose
+    request is incomplete, and a separate limit of those whose request is being answered. If a limit
+    is exceeded, the address with the most of these connections loses its oldest one. lifetime_s:
+    longest life of a connection, in seconds, unless it is `lasting`. longest_body: largest body of
+    a request, in bytes.
     """
 
     def __init__(

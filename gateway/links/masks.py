@@ -32,8 +32,9 @@ class Masks:
         """Number of remaining bytes of the current frame: mask and payload."""
 
     def checked(self, data: bytes) -> bytes:
-        """Return the bytes to hand to the WebSocket parser. Of an unmasked frame, and of all later
-        bytes, only an invalid header is returned.
+        """Return the bytes to hand to the WebSocket parser. An invalid header replaces the first
+        unmasked frame, and nothing after it is returned. The first byte of a frame is kept until
+        the second arrives.
         """
         if self.lacking:
             return b""

@@ -567,7 +567,7 @@ class SerialListener:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the last search for ports, which the watchdog checks."""
+        """Seconds since the last search for ports. The watchdog checks this number."""
         return asyncio.get_running_loop().time() - self._scanned
 
     def _scan(self) -> None:

@@ -20,9 +20,9 @@ class Places(Protocol):
 
 
 def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
-    """Yield a row for each session (`gateway/broker/view.py`), in a site also for each session that
-    has left and has not arrived yet. `place` is set for special sessions: `in doubt`, `given to
-    MEMBER`.
+    """Yield a row for each session (`gateway/broker/view.py`). In a site, also yield a row for each
+    session that has departed and has not arrived yet. `place` is set for special sessions: `in
+    doubt`, `given to MEMBER`.
     """
     for session in list(broker.sessions.values()):
         if not session.ended:

@@ -332,8 +332,9 @@ def _section(members: dict[str, str]) -> str:
 
 @contextmanager
 def _new(file: Path) -> Iterator[BinaryIO]:
-    """Create a file that only the user of the command can read; under sudo, the user who called
-    sudo. The file is removed if the block fails.
+    """Context with a new file, open for writing. Only the user of the command can read the file;
+    under sudo, this is the user who called sudo. If the block fails, the file is removed. Raises
+    OncewayError if the file exists already, or cannot be written.
     """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -178,7 +178,9 @@ def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield rows that differ from their copies (`twins.py`), and copies without a row."""
+    """Yield a finding for each row that differs from its copy (`twins.py`), and each copy without a
+    row.
+    """
     known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
     newest, landed = database.execute(
         "SELECT max(number), max(iif(landed IS NULL, 0, number)) FROM batch"

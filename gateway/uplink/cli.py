@@ -96,7 +96,8 @@ def _landing_alone(landing: str) -> UplinkSection:
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
     """Return the settings of the file. The option `landing`, if given, replaces the file's landing
     place. Return None if neither names one. If the option names another place than the file, the
-    file's `shared = false` does not apply, and its options apply only to a place of the same kind.
+    file's `shared = false` does not apply. The file's `options` apply only if both places are of
+    one kind.
     """
     if landing is None:
         return settings

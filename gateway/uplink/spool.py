@@ -525,8 +525,8 @@ def _note_closed(path: Path) -> None:
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
-    """Return the rows of one batch, in order. The sequence of a row without identity, which was its
-    spool id, is replaced by its number (`gateway/uplink/numbers.py`).
+    """Return the rows of one batch, in order. In rows without identity, the sequence was the spool
+    id until now: replace it with the row's number (`gateway/uplink/numbers.py`).
     """
     nameless = spool.nameless()
     if not any(row[0] == nameless for row in rows):

@@ -21,7 +21,9 @@ from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 DAY_US = 86_400 * 1_000_000
 MINUTE_US = 60 * 1_000_000
 RIVAL_US = 7 * DAY_US
-"""Time, in µs, for which a status shows another gateway with the same name."""
+"""Time, in µs, for which a status shows another gateway with the same name, from when it was
+noticed.
+"""
 
 
 @dataclass(frozen=True, slots=True)

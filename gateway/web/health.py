@@ -254,9 +254,10 @@ def _boards(source: Source) -> list[Problem]:
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Return configured ports that are not open. For a pattern, return ports that are plugged in
-    and cannot be opened. A pattern that matches no port is not a problem: if a board is expected
-    there, `_boards` reports the board.
+    """Return a problem for each configured port that is not open, and for each port whose board
+    does not hear the gateway (`unheard`). For a pattern, only ports that are plugged in and cannot
+    be opened count. A pattern that matches no port is not a problem: if a board is expected there,
+    `_boards` reports the board. A lent port is not a problem.
     """
     found = []
     ports = source.ports()

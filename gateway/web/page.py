@@ -68,7 +68,7 @@ MOST_STREAMS = 16
 LIFETIME_S = 20.0
 STREAM_S = 3600.0
 WRITE_S = 30.0
-"""If a write makes no progress for this many seconds, the browser counts as gone."""
+"""Longest time for one write to a browser, in seconds. After that, the browser counts as gone."""
 COOKIE = "onceway"
 _LONGEST_BODY = 8192
 _LONGEST_NAME = 256

@@ -130,8 +130,8 @@ def _filter_problem(topic_filter: str) -> str | None:
 
 
 async def publish(engine: Engine, user: str, message: Publish) -> str | None:
-    """Publish a message at QoS 1 or 2. Return None once it is on the disk, or why it was
-    refused.
+    """Publish a message at QoS 1 or 2. Return None when the message is on disk; else a sentence:
+    why it was refused, or that the disk is slow.
     """
     if problem := topic_name_problem(message.topic):
         return f"This is not a topic: it {problem}."

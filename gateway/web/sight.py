@@ -35,7 +35,7 @@ _NAMELESS = ("store", "spool", "publishers", "process", "late", "stranded", "clo
 
 
 def advice(section: PageSection | None) -> list[str]:
-    """Return a warning if the page has no roles, or if its roles name no user; else nothing."""
+    """Return a warning if the page has no roles, or if its roles name no user; else []."""
     if section is None:
         return []
     if not section.names_roles:

@@ -27,7 +27,7 @@ REPLAYED, FORGED = 15, 150
 """Number of frames that are sent in answer to one frame of a gateway: recorded frames (the newest
 one is sent in addition), or changed copies of the newest one."""
 REPLAY_EVERY = 1.0
-"""Shortest time between two replays, in seconds."""
+"""Shortest time between two replays for gateways, in seconds. Replays for boards have no limit."""
 FOR_BOARDS = 3
 LISTENING = 0.03
 """Seconds from the end of a frame until its sender listens."""

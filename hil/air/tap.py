@@ -3,8 +3,8 @@ No I/O.
 
 In: the complete frames that board and gateways sent, in order, and the board's key. Out, as events:
 greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender;
-an answer to an unknown frame of the board; two contents with one nonce; a PUBREL for a publication
-that no gateway has recorded.
+an answer to an unknown frame of the board; two contents with one nonce; a PUBREL from the board
+without an earlier PUBREC from a gateway.
 
 The tap sees all frames, also those that no radio hears. A frame that fits no session is therefore a
 fault of its sender. The content of a TURN counts once: when the gateway of the session hears or

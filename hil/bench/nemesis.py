@@ -34,7 +34,7 @@ MUST_SAY: dict[str, dict[str, Any]] = {
     "line-noise": {"rate": 0.002},
     "line-trace": {"trace": "bursts"},
 }
-"""Values that a drawn fault has for keys without a default, by kind of fault."""
+"""Values in a drawn fault for the keys that have no default, by kind of fault."""
 _WIDTH = 0.001  # width of the range `between` of a drawn fault, as a share of the run
 
 _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)

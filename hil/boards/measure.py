@@ -45,7 +45,7 @@ async def measure(
     """Run the firmware in a simulated board until the gateway has completed `readings`
     publications. With a radio, run until the gateway has received them, because the last PUBREL
     waits for the next publication. eeprom: content of the EEPROM at the first start. Raises
-    TimeoutError if the run makes no progress.
+    TimeoutError if this takes more board time than _SECONDS_A_READING allows.
     """
     gateway = RadioGateway() if radio else Gateway()
     with tempfile.TemporaryDirectory() as folder:

@@ -46,7 +46,7 @@ def main(
     per_s: Annotated[float, typer.Option(help="Changes per second, at most.")],
     seed: Annotated[str, typer.Option(help="Seed: the same seed makes the same changes.")],
 ) -> None:
-    """Set retained messages. After a line of input, change them. Then report the remaining ones."""
+    """Set retained messages. After a line of input, change them. Report them at each change."""
     kept = [f"{STATES}/{end}/kept/{number}" for number in range(states)]
     make(port, end, [(topic, b"0") for topic in kept], per_s)
     tell("ready")

@@ -182,8 +182,8 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Check that the board accepts each QoS 2 message once: without a release, the next record
-        has another identifier. A gap in the count is allowed: a worn cell may have kept no record.
+        """Check that the board accepts each QoS 2 message once: consecutive records differ in the
+        identifier, unless a release is between them. A worn cell may have kept no record.
         """
         at = next(
             (
@@ -240,7 +240,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that no gap between samples is longer than 15/8 of the interval. Check the pace."""
+        """Check the pace, and that each gap between samples is at most 15/8 of the interval."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

@@ -196,8 +196,8 @@ class Kind(BaseModel, ABC):
             yield number + 1, max(1, round(share * total))
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        """Draw and return the values of a fault other than its place. at: its place. total: number
-        of readings of the run.
+        """Draw and return the values of a fault other than its place. at: its place. total: planned
+        readings of all devices; if the fault breaks no device, also planned messages of clients.
         """
         return {}
 

@@ -35,8 +35,8 @@ SECOND = "second ingest"
 
 
 class IngestFault(Kind):
-    """A fault of the ingest. It happens after the first append, which a faulty ingest would then
-    repeat. It has no other place, because the number of appends depends on the machine's speed.
+    """A fault of the ingest. It always happens after the first append, because the number of
+    appends depends on the machine's speed. A faulty ingest would repeat this append.
     """
 
     part: ClassVar[str] = "ingest"

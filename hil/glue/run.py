@@ -293,8 +293,8 @@ class GlueRun:
         return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
-        """Return the present count for a fault's place: appends to the table, or samples, of the
-        target board or of all boards. Samples stand for spooled rows, which the glue lacks.
+        """Return the present count for a fault's place: appends to the table, or samples. The
+        samples of the target board count, or those of all boards. They stand for spooled rows.
         """
         if fault.counter == "appends":
             return self._progress.appends

@@ -12,8 +12,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 CONNECTIONS = 2
-"""Largest number of connections of a board for each of its starts. On a busy machine, a board may
-send HELLO again before the answer to its first HELLO arrives."""
+"""Number of connections that a board may make per start in a run without faults. On a busy machine,
+HELLO may be sent again before its answer arrives."""
 LANDS_WITHIN = 20.0
 """Tolerance in seconds for a busy machine: a row must land within `batch_age_s` plus this time."""
 

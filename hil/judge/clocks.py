@@ -224,10 +224,10 @@ class Clocks:
         return None
 
     def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
-        """Return a sentence for each board whose times are all too early or all too late; single
-        times may be wrong by some seconds. Return [] if the gateway's clock has jumped, because
-        larger errors are allowed then. samples: board, time that the board gave in UTC seconds, and
-        real time in monotonic nanoseconds.
+        """Return a sentence for each board whose times are all too early or all too late; also one
+        if this is true of all boards' times together. Single times may be wrong by seconds. Return
+        [] if the gateway's clock has jumped: larger errors are allowed then. samples: board, time
+        that the board gave in UTC seconds, and real time in monotonic nanoseconds.
         """
         if not self._offsets or self._jumps:
             return []

@@ -64,9 +64,9 @@ def _sampled(board: Sighting) -> int:
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
-    """Return a sentence for each start of a gateway whose rows contradict each other in time. One
-    zero of `monotonic` must fit all rows of the start: each row arrived after its sample, and
-    before the rig saw it. If the clock was `steady`, `received` must advance like `monotonic`.
+    """Return a sentence for each start of a gateway whose rows cannot share one beginning of
+    `monotonic`: each row must arrive after its sample, and before the rig saw it. If the clock was
+    `steady`, `received` must also advance like `monotonic`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)

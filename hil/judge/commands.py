@@ -16,7 +16,7 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""Longest time in ms by which EEPROM writes of a slot, its marks and an interval delay a sample."""
+"""Longest delay of a sample, in ms, by EEPROM writes: a slot, the slot's marks and an interval."""
 SHOWS = 3
 """Number of sampling intervals after a command that suffice to show that a board obeys it."""
 _MS = HZ // 1000

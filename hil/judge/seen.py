@@ -388,8 +388,8 @@ class Seen:
         return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Yield device and two times of each publication with known times: the sample's time in
-        the row at the hop of the claim (UTC seconds), and its real time (monotonic ns).
+        """Yield device and two times of each publication whose times are known: the sample's time
+        in its row at the hop of the claim (UTC seconds), and its real time (monotonic ns).
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:
@@ -435,9 +435,9 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Return whether one row of a publication landed twice. Return True also if more rows of it
-        landed than `_may_land` allows, and the rig saw one of them in no spool. Two rows in a spool
-        are allowed, because the ingest takes one of them. Copies made by a fault do not count: no
+        """Return whether one row of a publication landed twice. Return True also if more of its
+        rows landed than `_may_land` allows, and the rig saw at least one in no spool. Two rows in a
+        spool are allowed, because the ingest takes one. Copies made by a fault do not count: no
         store of the run has their epoch.
         """
         way = self.ways[key]

@@ -31,7 +31,7 @@ def note_remains(history: History, program: str, folder: Folder, largest: int) -
 
 
 def note_landed(history: History, landing: Path) -> None:
-    """Record files at the landing place that are neither half of a batch nor a gateway's own."""
+    """Record files at the landing place that belong to no complete batch and to no gateway."""
     files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
     whole = {
         path

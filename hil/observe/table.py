@@ -90,7 +90,7 @@ def count(folder: Path) -> int:
 
 
 def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield each row, and the time of its file, in monotonic nanoseconds."""
+    """Yield each row and the time of its file (monotonic ns); nothing if a file is missing."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:

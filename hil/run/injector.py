@@ -55,7 +55,7 @@ class Injector:
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
     def _aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Return the exact place of the fault; None for a real board, which has no counts."""
+        """Return the exact place of the fault; None for a board without counts (`counted`)."""
         kind = self._kind(fault)
         if kind.part == "board" and not self._system.device(fault).counted:
             return None

@@ -59,7 +59,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Return the fate of each frame. Bursts of lost frames are cut to `longest_outage`."""
+        """Return the fate of each frame. Bursts of losses are cut to `longest_outage` frames."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():

@@ -1,7 +1,7 @@
 """Bursts of interference (the Gilbert-Elliott model): long good stretches, and short bad stretches
 in which half of the bytes change. In: the bytes of one direction, the mean lengths of good and bad
 stretches in bytes, a seed. Out: the bytes that arrive, and one harm per burst. The same seed gives
-bursts at the same offsets, into whatever pieces the bytes are split.
+bursts at the same offsets, however the bytes are split into pieces.
 """
 
 import math

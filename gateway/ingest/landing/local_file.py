@@ -9,8 +9,8 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number for a path that is not a regular file. Opening a socket gives the same number, but
-then the text of the error is not Onceway's own.
+"""Error number for a path that is not a regular file. The system gives the same number if a socket
+is opened, but then with its own text.
 """
 
 _KINDS = {

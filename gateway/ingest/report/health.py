@@ -30,8 +30,8 @@ SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Suffixes of the tables; the empty suffix is that of `publications`."""
 
 TOGETHER_S = 600.0
-"""Longest time, in seconds, that a running stream may take from a commit to `publications` until it
-has added the readings.
+"""Longest time, in seconds, from a commit to `publications` until a running stream has added the
+readings of this commit.
 """
 
 SUMMARISED = ("devices", "quality")

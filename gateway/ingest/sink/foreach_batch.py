@@ -26,8 +26,8 @@ from gateway.ingest.sink.readings import Readings
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""A snapshot is saved if the new rows since the last one reach SNAPSHOT_ROWS, or the appends reach
-SNAPSHOT_APPENDS. So the next start has to read little more than these rows again.
+"""A snapshot is saved after SNAPSHOT_ROWS new rows, or after SNAPSHOT_APPENDS appends, since the
+last snapshot. So the next start has to read about as many rows again, and not the whole table.
 """
 
 log = logging.getLogger("onceway.ingest")

@@ -43,7 +43,8 @@ class DamagedBatch:
 @dataclass(slots=True)
 class FeedCount:
     """Counts of one feed. first, number: numbers of its oldest and its newest batch. arrived:
-    number of rows in its batches. rows: number of these rows without duplicates within a chunk.
+    number of rows in its batches. rows: number of these rows, where rows with the same key in one
+    chunk count once.
     """
 
     first: int = 0

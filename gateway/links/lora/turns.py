@@ -401,9 +401,9 @@ class TurnLink:
         return None, None
 
     def _on_copy(self, session: Session, now: float) -> str:
-        """Handle a repeated TURN. Answer it again, up to COPIES answers in all, because the board
-        may not have received the answer. A third party may repeat the TURN more often. Return the
-        outcome.
+        """Handle a repeated TURN. The board may not have received the answer, so answer again, up
+        to COPIES answers in all. The limit is for third parties, who may repeat a TURN endlessly.
+        Return the outcome.
         """
         if session.copies == COPIES:
             return "replayed"

@@ -20,7 +20,7 @@ from gateway.site.moving.session_moves import moves_of, note
 from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0
-"""Seconds after which a notice that has not arrived is asked for again."""
+"""Seconds after which this gateway asks again for a notice that has not arrived."""
 
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:

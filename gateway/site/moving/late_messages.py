@@ -115,8 +115,7 @@ def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool
 
 
 def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
-    """Route a run, which another gateway of the site has forwarded, only to clients of this
-    gateway.
+    """Route a run that another gateway of the site has forwarded, to this gateway's clients only.
 
     member: name of the other gateway. commit: number of the commit that records the run as
     received.

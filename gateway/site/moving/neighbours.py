@@ -35,8 +35,8 @@ class SessionLookup(Protocol):
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the other members, if needed, about packet identifiers that are unknown here.
-        Return whether they are queried. If so, `exchanges.released` is called later for each
-        identifier.
+        Return False if the broker has to answer at once. Otherwise `exchanges.released` is called
+        later for each identifier, or the connection ends.
         """
 
     def has_newest(self, session: Session) -> bool:

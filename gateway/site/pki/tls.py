@@ -55,7 +55,9 @@ def expected_authority(authority: x509.Certificate) -> ssl.SSLContext:
 
 
 def why(error: Exception | None) -> str:
-    """Return the reason why a connection failed, in words. error: None if the peer has ended it."""
+    """Return the reason why a connection failed, in words. error: None if the peer closed the
+    connection.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         if code == _NOT_YET:

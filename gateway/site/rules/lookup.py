@@ -455,8 +455,8 @@ class Lookup:
 
 
 def _stands(own: Held | None, decision: Decision) -> bool:
-    """Whether this gateway's record needs no change for the decision. A decision that names members
-    with an older session (`older`) always needs a change: the record gets a new epoch, so that an
-    answer to an earlier Over message does not end the record (`ending.py`).
+    """Whether this gateway's record fits the decision as it is. If the decision names members with
+    an older session (`older`), the record never does: it gets a new epoch, so that an answer to an
+    earlier Over message does not end the record (`ending.py`).
     """
     return not decision.older and (own is None or own.given_to is None)

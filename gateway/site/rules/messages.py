@@ -23,7 +23,7 @@ PART_BYTES = 256_000
 CREDIT = 4
 """Largest number of frames with parts of sessions that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
-"""Upper bound of all epochs, exclusive. A record that would need a higher epoch is not made
+"""All epochs are lower than this. A record that would need MAX_EPOCH or more is not made
 (`lookup.py`), so no member can make another member send a message that others must refuse.
 """
 MEMBERS = 16

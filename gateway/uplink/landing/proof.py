@@ -133,9 +133,9 @@ def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bo
 
 
 def find_way(files: Files, gateway: str) -> Way | None:
-    """Return the way of the kept proof if this proof still holds, otherwise the first way in
-    `files.ways` that a new proof confirms; None if no way works. Raises NotExclusive if the landing
-    place cannot even rename files.
+    """Return the way of the kept proof if this proof still holds. Otherwise return the first way in
+    `files.ways` that a new proof confirms, or None if no way works. Raises NotExclusive if the
+    landing place cannot even rename files.
     """
     kept = _KeptProof(files, gateway)
     if (known := kept.load()) is not None and known.still_holds():
