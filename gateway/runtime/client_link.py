@@ -89,7 +89,9 @@ class LinkEngine(Protocol):
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection; an exception goes to `fault`."""
+        """Make a call for one connection. An exception goes to `fault`, with `doing`: the call in
+        words.
+        """
 
 
 class ClientLink:

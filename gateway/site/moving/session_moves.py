@@ -50,8 +50,8 @@ class SessionMoves:
         self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by number of the shared subscription."""
         self._latest: dict[str, tuple[Session, SessionMove]] = {}
-        """The newest forwarder of each session whose gateway was unknown when the forwarder was
-        added, by the session's key.
+        """The newest forwarder, by session key, that was added while the session's new gateway was
+        unknown.
         """
 
     def add(self, session: Session, move: SessionMove) -> None:
