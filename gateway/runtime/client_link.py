@@ -89,8 +89,8 @@ class LinkEngine(Protocol):
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection. An exception goes to `fault`, with `doing`: the call in
-        words.
+        """Make a call for one connection. An exception goes to `fault`. doing: words for the log,
+        after "while".
         """
 
 

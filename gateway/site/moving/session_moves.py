@@ -142,8 +142,8 @@ class SessionMoves:
         return (move, forwarder) if forwarder is not None and forwarder.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
-        """Yield the routes that lead to moving sessions. member: the member that forwards the
-        messages, or OWN for messages that are published at this gateway.
+        """Yield the routes on which a message to `topic` reaches moving sessions. member: the
+        member that forwards the message, or OWN if the message is published at this gateway.
         """
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)
