@@ -297,7 +297,7 @@ def _add_board(userland: Userland) -> None:
 
 
 def _board(userland: Userland) -> None:
-    """Plug the board in as the gateway's account, so that it owns the pseudo-terminal."""
+    """Start the simulated board under the gateway's account, which then owns the board's port."""
     userland.run(
         *("systemd-run", "--unit=board", "--uid=onceway", "--property=RuntimeDirectory=board"),
         *("--property=StateDirectory=board", "--setenv=LD_LIBRARY_PATH=/opt/board"),

@@ -28,7 +28,7 @@ NO_UPLINK = 8
 RESTART_S = 8.0
 """A wait, in seconds, that is longer than RestartSec of the uplink's unit."""
 SETTLE_S = 30.0
-"""Seconds in which a problem that lasts must not be reported again."""
+"""Seconds for which a problem lasts in a trial. It must be reported only once in this time."""
 
 
 class Problems(Protocol):

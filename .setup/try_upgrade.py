@@ -197,7 +197,7 @@ class Visitors:
 
 
 def _enter_network(process: int) -> None:
-    """Enter the network namespace of another process, with this thread alone."""
+    """Move this thread, but no other, into the network namespace of another process."""
     with open(f"/proc/{process}/ns/net") as file:
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot enter the userland's network")

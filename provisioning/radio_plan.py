@@ -111,7 +111,7 @@ class RadioPlan:
 
 
 def check_radio_name(name: str) -> None:
-    """Raise OncewayError if a reading of a board with this name would not fit into a frame."""
+    """Raise OncewayError if some readings of a board with this name would not fit into a frame."""
     if len(name) > LONGEST_NAME:
         raise OncewayError(
             f"{name!r} has {len(name)} characters: with a name of this length, some readings of a"

@@ -28,7 +28,7 @@ _WAIT_S = 20.0
 """Longest wait for another process that writes, in seconds."""
 
 SHOWN = ("name", "board", "status", "port", "firmware", "created", "flashed")
-"""Columns that may be printed: all but the key."""
+"""Columns that are printed for every device. The key is never printed."""
 
 Rows = dict[str, list[dict[str, Any]]]
 """All rows, by table name."""
@@ -154,7 +154,9 @@ class Registry:
         return cast(sqlite_utils.db.Table, self._database[name])
 
     def devices(self) -> list[Device]:
-        """Return all devices, by name."""
+        """Return all devices, sorted by name. A device with an unfinished job has the status
+        `flashing`.
+        """
         works = {work.name: work for work in self.works()}
         leaving = {work.was for work in works.values()}
         with self._errors_explained():
@@ -237,7 +239,7 @@ class Registry:
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
         """Remove the record of a job that did not touch the board. earlier: the interrupted job
-        whose record it had replaced, and which is recorded again.
+        whose record this job replaced; the earlier record is written again.
         """
         with self._write_transaction():
             if self.work(work.name) == work:

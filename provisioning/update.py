@@ -90,7 +90,7 @@ def _keep(
 
 def _write_durably(program: str, before: Path) -> None:
     """Write a program to the file `before`, atomically. The file is on disk when this returns. If
-    root writes it, it belongs to the owner of the folder above its own.
+    root calls this, the file and its folder get the owner of the folder above.
     """
     before.parent.mkdir(mode=0o700, exist_ok=True)
     new = before.with_suffix(".new")

@@ -33,8 +33,9 @@ class Identifiers:
         self.is_board = is_board
 
     def choose(self, user: str | None, wanted: str) -> str | Refusal:
-        """Return the client identifier of a client, or a refusal. user: its user name, None for an
-        anonymous client. wanted: the identifier in its CONNECT; if empty, one is chosen.
+        """Return the identifier that a client gets, or a refusal. user: the client's user name,
+        None for an anonymous client. wanted: the identifier in its CONNECT; if empty, this method
+        makes one.
         """
         client = wanted or self._free(user)
         problem = self._problem(user, client)

@@ -61,8 +61,8 @@ def _put_piece(landing: Landing, name: str, data: bytes) -> None:
 
 
 def _names(landing: Landing, gateway: str) -> dict[str, str]:
-    """Return, for the name of each piece of a backup at the landing place, the name of the backup's
-    first piece.
+    """Return the names of all pieces of backups at the landing place, each with the name of its
+    backup's first piece.
     """
     found = map(_NAME.fullmatch, landing.names_in(f"{gateway}/{FOLDER}"))
     return {match[0]: match[1] for match in found if match}

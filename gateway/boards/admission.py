@@ -166,7 +166,8 @@ class Registry:
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
         """Whether a connection that was admitted under these names may stay. stranger: the answer
-        for a name that is not registered.
+        for a name that is not registered. While the registry cannot be read, every connection may
+        stay.
         """
         known = self._known
         return known is None or all(_welcome(known, name, stranger) for name in names)

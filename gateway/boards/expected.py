@@ -337,7 +337,9 @@ class Expected:
             self._new = True
 
     def want(self, name: str, interval: float | None) -> None:
-        """Set the interval given by a person, in seconds. None: learn it from the readings."""
+        """Set the interval, in seconds, that a person expects of a board. None: learn the interval
+        from the board's readings.
+        """
         self._memory(name).wanted = interval
         self._set(name)
 

@@ -132,8 +132,8 @@ class History:
         return min(found, key=lambda time: self.age(time) or 0.0, default=None)
 
     def age(self, time: int) -> float | None:
-        """Return the age in seconds of a time in the form of `_Series.times`; None if it is
-        unknown.
+        """Return the age, in seconds, of a time in the form of `_Series.times`; None for a time in
+        UTC while the clock is not known.
         """
         now, utc = self.clock()
         if time < 0:

@@ -33,9 +33,10 @@ _END = re.compile(r"\d{1,5}")
 
 async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[str, Any]]:
     """Yield a row `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`
-    for each line, and at last `{"lost": number of older lines that the board has dropped}`. While
-    the gateway waits for the board, yield empty rows. wait_s: longest wait for the board in
-    seconds. Raises OncewayError if the board is not connected, or does not answer in time.
+    for each line, and at last `{"lost": number of older lines that the board has dropped}`. After
+    MOST_LINES lines, stop without this last row. While the gateway waits for the board, yield empty
+    rows. wait_s: longest wait for the board in seconds. Raises OncewayError if the board is not
+    connected, or does not answer in time.
     """
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:

@@ -101,8 +101,8 @@ class Boards:
         self.answers: dict[str, answers.Answer] = {}
         """Each board's answer to its last command, since the gateway's start."""
         self.on_publication: Callable[[str, str, bytes, int | None], None] | None = None
-        """Callback for each accepted publication, with name, topic, payload and time (µs since
-        1970, or None).
+        """Callback for each accepted publication. Arguments: the board's name, topic, payload, and
+        the time in µs since 1970, or None.
         """
 
         self.answered: Callable[[str], None] | None = None

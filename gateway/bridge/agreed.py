@@ -119,9 +119,7 @@ class AgreedFile:
             return Kept({}, 0, {})
 
     def _has_stopped(self, database: sqlite3.Connection) -> bool:
-        """Delete the note of a clean stop from the agreements. Return whether there was such a
-        note.
-        """
+        """Delete the note of a clean stop from the agreements. Return whether one was deleted."""
         try:
             return database.execute("DELETE FROM clean_stop WHERE id = 1").rowcount > 0
         except sqlite3.Error:  # the disk is full

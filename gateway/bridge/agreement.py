@@ -165,8 +165,8 @@ class Agreement:
         return found
 
     def note(self, topic: str, state: Digest) -> None:
-        """Note that both brokers have the same message of a topic. state: its digest, None if
-        neither broker has a message.
+        """Note that both brokers have the same message of a topic, or both none. state: the
+        message's digest; None for none.
         """
         if topic in self._doubted or self._agreements.get(topic) != state:
             self._doubted.setdefault(topic, True)

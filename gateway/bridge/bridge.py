@@ -301,8 +301,8 @@ class Bridge:
             far.close(forget=anew)
 
     async def _open(self, far: FarConnection, pair: Pair) -> Connack:
-        """Connect to the other broker and return its CONNACK. Addresses at which an earlier attempt
-        failed after the TCP connection are tried last.
+        """Connect to the other broker and return its CONNACK. The addresses that accepted TCP in
+        the last attempts, but then failed, are tried last.
         """
         failed, self._failed = self._failed, []
         try:

@@ -163,8 +163,8 @@ class Collisions:
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget messages that crossed more than ON_THE_WAY_S before a time. before: a time at
-        which no message was in flight.
+        """Forget the messages that crossed more than ON_THE_WAY_S before the time `before`. No
+        message may have been in flight at that time.
         """
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:

@@ -153,7 +153,7 @@ class Broker(Core):
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """Note that a client has its session: its will replaces a pending one. will: the will in
+        """Note that a client has joined its session; a pending will is dropped. will: the will in
         the CONNECT, or None. Return the number of the commit that CONNACK waits for, or 0.
         """
         pending = self.wills.pop(session.client, None)

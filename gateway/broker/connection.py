@@ -173,7 +173,7 @@ class Connection:
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """Sequence of the last publication on this connection; at first, the announced next one."""
+        """The last publication's sequence; at first the announced one, or 0 without a board."""
 
         # bytes out
         self.out: list[Piece] = []

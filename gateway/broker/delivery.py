@@ -73,7 +73,7 @@ class Delivery:
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
         self.open = count
-        """Number of messages that are neither fully acknowledged nor dropped."""
+        """Number of messages that are neither acknowledged (PUBACK, PUBREC) nor dropped."""
         self.kept = False
         """Whether the delivery has to be in the store: QoS above 0, in a durable session."""
         self.stored = False

@@ -373,7 +373,7 @@ def feed_retained(core: Core, session: Session) -> bool:
 
 
 _PAGE_BYTES = 262_144
-"""Largest number of bytes of retained messages that one session gets in one step."""
+"""Bytes of retained messages after which one step for a session ends."""
 
 
 def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:

@@ -23,7 +23,7 @@ Request = Literal["connect", "publish", "subscribe"]
 @dataclass(slots=True)
 class Statistics:
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """PUBLISH packets received at QoS 0, 1 and 2; `sent`: the same for packets sent."""
+    """Numbers of PUBLISH packets received at QoS 0, 1 and 2. `sent` has those of packets sent."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0

@@ -59,7 +59,7 @@ class Mark:
         """Number of the commit with the last change; 0 for a change before this start."""
 
     def has(self, sequence: int) -> bool:
-        """Whether the publication with a sequence was accepted."""
+        """Whether the publication with a sequence was accepted; False below the window."""
         behind = self.highest - sequence
         return behind == 0 or (behind > 0 and bool(self._window >> (behind - 1) & 1))
 

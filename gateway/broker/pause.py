@@ -80,7 +80,7 @@ class Pause:
         """Total size of the postponed publications, in bytes."""
 
     def puts_off(self, run: PublishRun, identity: Identity | None) -> bool:
-        """Postpone a run, or drop it if the connection is ending. False: process the run now."""
+        """Postpone a run, or drop it if the connection is ending. False: process it now."""
         broker = self._broker
         if not (self.farewell or self.put_off or broker.now < self.until):
             return False

@@ -216,7 +216,7 @@ class Router:
     def reconfigure(
         self, spool: list[str], levels: int, memory: int, *, copies: bool = False
     ) -> None:
-        """Apply the rules of another configuration from now on."""
+        """Replace the rules by those of another configuration. Every topic is routed again."""
         self._spool, self._levels, self._copies = spool, levels, copies
         self._most = memory // _NAMES
         self._forget()

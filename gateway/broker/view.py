@@ -28,7 +28,7 @@ class SessionView:
     away_s: int | None
     """Seconds since the connection ended, None while connected."""
     queued: int
-    """Messages in the queue, including messages in flight."""
+    """Messages in the queue, including sent ones that wait for PUBACK or PUBREC."""
     queued_bytes: int
     inflight: int
     """Messages that were sent and are not fully acknowledged."""

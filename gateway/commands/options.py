@@ -117,7 +117,9 @@ def no_gateway(folder: Path) -> NoGateway:
 
 
 def nothing_named(hint: str) -> UsageError:
-    """Return the error for a command that needs a configuration file."""
+    """Return the error for a command that finds no configuration file and needs one. hint: the
+    remedy.
+    """
     return UsageError("there is no configuration here", default_file(), hint)
 
 

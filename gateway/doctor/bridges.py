@@ -49,7 +49,9 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
 
 
 def _state(part: str, state: BridgeStatus) -> Iterator[Finding]:
-    """Yield the problems of a bridge of the running gateway, the connection first."""
+    """Yield the findings about a bridge of the running gateway: its connection first, then its
+    other problems.
+    """
     if state.error is None:
         yield ok(part, f"connected; {wait(state.waiting)}, {state.sent:,} sent")
     for kind, text in problems(state):

@@ -1,7 +1,7 @@
 """Retries of requests to an object store that is busy for a moment (S3's 503 SlowDown, 500, 429).
 
-In: a file system of s3fs. Out: the same file system. It repeats a request that the store answers in
-this way.
+In: a file system of s3fs. Out: the same file system, which now repeats each request that the store
+answers in this way.
 """
 
 import asyncio

@@ -151,7 +151,7 @@ class SendWindow:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the oldest frame in flight expires; None if no frame is in flight."""
+        """Time at which the timeout of the oldest frame in flight ends; None without a frame."""
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:

@@ -83,7 +83,7 @@ class Complaints:
         self._throttle = LogThrottle(time.monotonic)
 
     def add(self, request: web.BaseRequest, reason: str, text: str) -> None:
-        """Log a refused request: one line a minute for each reason and address."""
+        """Log a refused request, once per burst of requests with the same reason and address."""
         address = request.remote or "unknown address"
         if self._throttle.allows(f"{reason} {address}"):
             log.warning("%s: %s: %s", self._name, address, text)

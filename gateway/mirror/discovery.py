@@ -201,8 +201,9 @@ def shape(known: dict[str, Series]) -> object:
 
 
 def expiry_s(series: Series) -> int:
-    """Return three times the longest recent gap in seconds, rounded up to ten minutes times a power
-    of two. The rounded value seldom changes, so Home Assistant seldom needs a new message with it.
+    """Return the seconds after which the last value expires: three times the longest recent gap,
+    rounded up to ten minutes times a power of two. The rounded value seldom changes, so Home
+    Assistant seldom needs a new message with it.
     """
     wanted, found = _GAPS * max(series.gaps, default=0.0), LEAST_EXPIRY_S
     while found < wanted:

@@ -37,9 +37,9 @@ STATE = "$state"
 
 
 class Mirror:
-    """The mirror of readings. topic: first level; None: publish nothing, but keep the last values.
-    stays: returns whether a board with this name may connect. is_fine: returns whether the board
-    works as expected. Runs from `start` to `close`.
+    """The mirror of readings. topic: first level of the mirror's topics; if None, the mirror
+    publishes nothing, but keeps the last values. stays: returns whether a board with this name may
+    connect. is_fine: returns whether the board works as expected. Runs from `start` to `close`.
     """
 
     def __init__(

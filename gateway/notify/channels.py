@@ -24,8 +24,8 @@ from gateway.system.spawn import run
 
 PATIENCE_S = 20.0
 MAIL = "mail"
-"""Name of the e-mail channel if there is one address. Beginning of the channel names if there are
-several addresses.
+"""Name of the e-mail channel if there is one address. If there are several, each channel's name is
+this word, " to " and the address.
 """
 Channel = Callable[["Message"], None]
 

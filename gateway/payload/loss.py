@@ -3,6 +3,7 @@
 """
 
 LOST = b"lost"
-"""Payload of the report, on `logs/NAME`. The report has the identity of the lost publication. If
-the gateway already has this publication, nothing is lost, and the report does not conflict with it.
+"""Payload of the report that a publication is lost, on `logs/NAME`. The report has the identity of
+the publication. If the gateway already has the publication, nothing is lost, and the report does
+not conflict with it.
 """

@@ -90,7 +90,9 @@ class LinkEngine(Protocol):
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection; an exception goes to `fault`."""
+        """Make a call for one connection. An exception goes to `fault`. doing: words for the log,
+        after "while".
+        """
 
 
 class ClientLink:

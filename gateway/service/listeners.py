@@ -201,7 +201,7 @@ class _Lora(_Door):
         return session is not None and not session.ended
 
     def key(self, number: int) -> bytes | None:
-        """Return the key of a registered board that may connect, or None."""
+        """Return the key of the board with this number; None if there is none that may connect."""
         name = self.name(number)
         if name is None or not self._registry.admits(name, False):
             return None

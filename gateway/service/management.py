@@ -102,8 +102,8 @@ class Management:
         self._open: list[_Closing] = [self.control, self._flash]
 
     async def start(self) -> None:
-        """Start the control socket, notifications, page and metrics. Raises OncewayError if an
-        address of page or metrics is in use; a failure of the control socket is only logged.
+        """Start the control socket, notifications, mirror, page and metrics. Raises OncewayError if
+        an address of page or metrics is in use; a failure of the control socket is only logged.
         """
         try:
             await self.control.start()

@@ -42,7 +42,7 @@ _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
 """Upper bound of a message's number, which is its position in the queue of its session."""
 _LATEST = 1 << 50
-"""Upper bound of a time on the sender's time axis, in ms."""
+"""Largest amount, in ms, of a time on the sender's time axis. Times may be negative."""
 _LONGEST = 300_000_000
 """Longest record, in bytes. A MESSAGE record has one packet at most, or a run of many short
 ones.

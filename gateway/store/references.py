@@ -114,7 +114,9 @@ _FLOW = sound("flow")
 ENDING = ("session", "subscription", "flow", "journey")
 """Tables of sessions: if a row is damaged, its session ends."""
 ALONE = ("retained", "will", "mark", "aside", "origin", "given", "given_part")
-"""Tables whose rows stand alone: if a row is damaged, a start deletes only this row."""
+"""Tables whose rows stand alone: if a row is damaged, a start deletes only this row. For `given`
+and `given_part`, it deletes all rows of the same exported session.
+"""
 _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 """Tables of which a start checks each cell. Cells of `queue` and `message` are checked together
 (`queue_reads.py`), and the uplink checks cells of `spool`.

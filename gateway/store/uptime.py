@@ -99,8 +99,8 @@ def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
-    """Save a pair of times: the position of the time axis, in seconds, and the kernel's uptime at
-    this moment.
+    """Save a position of the time axis, in seconds, with the machine's boot and uptime at that
+    moment.
     """
     value = f"{int(axis * 1000)} at {int(now.seconds * 1000)} of {now.machine}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('uptime', ?)", (value,))

@@ -68,8 +68,8 @@ def uplink_owner(data: Path) -> tuple[int, int]:
 
 
 def may_use(path: Path) -> bool:
-    """Return whether this account may read and write a file or folder. On a read-only disk, where
-    not even root may write, the right to read is enough.
+    """Whether this account may read and write a file or folder. On a read-only disk, where not even
+    root may write, the right to read is enough. False if the file or folder does not exist.
     """
     try:
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY

@@ -10,8 +10,8 @@ log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
-    """Report a state to systemd: `READY=1`, `STOPPING=1`, `STATUS=…`. Does nothing if systemd has
-    not started this process.
+    """Report a state to systemd: `READY=1`, `STOPPING=1`, `STATUS=…`. Do nothing if systemd has not
+    started this process.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:

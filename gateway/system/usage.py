@@ -73,7 +73,7 @@ class Origins:
         return self._all.setdefault(name, Origin(name)) if name else None
 
     def sweep(self) -> None:
-        """Forget origins that use nothing."""
+        """Forget origins without sessions, retained messages and spooled rows."""
         for item in list(self._all.values()):
             if not (item.sessions or item.retained or item.spooled):
                 del self._all[item.name]

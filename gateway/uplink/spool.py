@@ -515,9 +515,9 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Record in the database that its whole write-ahead log was copied into it. Call this after the
-    last program has closed the database, if that was this program. By this record, the next start
-    knows that no commit is lost, even if the gateway was killed.
+    """Record in the database that its whole write-ahead log was copied into it. Call this if this
+    program was the last one to close the database. By this record, the next start knows that no
+    commit is lost, even if the gateway was killed.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:

@@ -74,7 +74,7 @@ class PageFlash:
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self._number = 0
-        """Number of the last change of the job."""
+        """Number of changes of the job so far."""
 
     @property
     def job(self) -> Job | None:

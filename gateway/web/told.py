@@ -19,8 +19,9 @@ _UNTOLD = (UNTOLD, "clock")
 
 
 class Told:
-    """The present problems. If the uplink's state cannot be read, the last state that was read is
-    used."""
+    """The present problems, for notifications. While the uplink's state cannot be read, the last
+    state that was read counts.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -74,9 +74,9 @@ def _valid(record: bytes) -> bool:
 
 @dataclass(slots=True)
 class Ledger:
-    """The history of a board's EEPROM. publications: in order of completion. contradictions:
-    sequences that became complete twice with different sources, or that are not above all earlier
-    ones; with a correct firmware there are none. incarnations: in order; the last one is valid.
+    """The history of a board's EEPROM. publications: in order of completion. contradictions: texts
+    about sequences that became complete twice with different sources, or are not above all earlier
+    ones; a correct firmware causes none. incarnations: in order; the last one is valid.
     """
 
     publications: list[Publication] = field(default_factory=list)

@@ -50,7 +50,7 @@ def used_image(following: int, incarnation: int) -> bytes:
 
 
 def after(sequence: int) -> int:
-    """Return the next sequence. Sequences whose low 16 bits are 0 are not used."""
+    """Return the sequence after this one. Sequences whose low 16 bits are 0 are not used."""
     return sequence + 1 + ((sequence + 1) & 0xFFFF == 0)
 
 

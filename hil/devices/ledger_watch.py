@@ -127,10 +127,10 @@ class LedgerWatch:
         return len(self.produced) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
-        """Read the whole ledger once more, from log and image. Record publications that are
-        missing, contradictory or still held. Their incarnation is 0 if the board has never received
-        one from a gateway. swapped: whether another board has this board's name by now. If so, the
-        publications that this board holds do not arrive; its EEPROM still has them.
+        """Read the whole ledger once more, from log and image. Record the rest of its publications,
+        its contradictions, and each publication that the board still holds. Their incarnation is 0
+        if the board has never received one. swapped: whether another board has this board's name by
+        now. If so, the held publications do not arrive, and stay in this board's EEPROM.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)

@@ -89,14 +89,14 @@ class Boards(WiredDevice):
         return self._boards[-1][1].obeyed
 
     def look(self) -> int:
-        """Record new completed publications in the history. Returns the number of readings so far
-        of all boards with this name.
+        """Record new completed publications in the history. Return the number of readings so far of
+        all boards with this name.
         """
         return sum(watch.look() for _, watch in self._boards)
 
     def close_ledgers(self) -> bool:
-        """Read the whole ledgers once more. Record missing, contradictory and held publications in
-        the history. Returns whether the history is complete.
+        """Read all ledgers once more, in full. Record their remaining, contradictory and held
+        publications. Return whether the history is complete.
         """
         for board, watch in self._boards:
             watch.close(swapped=board is not self.board)

@@ -107,7 +107,7 @@ class SketchedBoard(SimulatedDevice):
         self._off = True
 
     def close_ledgers(self) -> bool:
-        """Record the publications never seen, and those still on the board, by its EEPROM."""
+        """Record, by its EEPROM, the publications never seen, and those still on the board."""
         watch = self._boards[-1][1]
         watch.close(swapped=True)
         self._sent.close(max((one.sequence for one in watch.ledger.publications), default=0) + 1)

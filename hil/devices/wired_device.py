@@ -54,8 +54,8 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Return a set for each publication that the gateway has: the pairs of topic and payload
-        with which the board sent the publication.
+        """Return, for each publication that the gateway has, the set of pairs (topic, payload) with
+        which the board sent the publication.
         """
         return [self._published[identifier] for identifier in self._released]
 

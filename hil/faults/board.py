@@ -61,7 +61,7 @@ class Strike(Kind):
 
 
 class BoardPowerCut(Strike):
-    """A power cut at one of the next EEPROM writes: in its middle, or (as often) after it."""
+    """A power cut at one of the next EEPROM writes: in its middle or after it, equally often."""
 
     text: ClassVar[str] = "power cut"
     air: ClassVar[Literal["yes"]] = "yes"

@@ -22,7 +22,7 @@ class OtherBrokerRestart(Kind):
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     kind: Literal["other-broker-restart"]
     seconds: Seconds = Field(default=2.0, gt=0, le=60)
-    """Time without the other broker."""
+    """Time without the other broker, in seconds."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         broker = system.other_broker

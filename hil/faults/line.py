@@ -263,7 +263,7 @@ class PortUnplugged(Kind):
     part: ClassVar[str] = "line"
     kind: Literal["port-unplugged"]
     seconds: Seconds = Field(default=2.0, gt=0, le=60)
-    """Time without the port."""
+    """Time without the port, in seconds."""
 
     def aim(self, fault: Fault) -> dict[str, Any]:
         return {"publication": fault.at}

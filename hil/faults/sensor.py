@@ -58,7 +58,7 @@ class SensorKind(Kind):
 
 
 class SensorOpen(SensorKind):
-    """No sensor answers: its wire is broken. A resistor pulls an analogue input to 0 V."""
+    """The sensor's wire is broken. An analogue input reads 0 V; other sensors do not answer."""
 
     text: ClassVar[str] = "sensor open"
     states: ClassVar = {"ds18b20": ("open", 1), "dht22": ("open", 1), "tmp36": (0, 4)}

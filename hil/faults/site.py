@@ -153,7 +153,7 @@ class MemberSlow(BetweenGateways):
     text: ClassVar[str] = "gateway slow to answer"
     kind: Literal["member-slow"]
     seconds: Seconds = Field(default=0.15, gt=0, le=10)
-    """Delay in each direction."""
+    """Delay in each direction, in seconds."""
 
     async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("slow", name, seconds=self.seconds)

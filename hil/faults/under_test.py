@@ -134,7 +134,7 @@ class DeviceUnderTest(Protocol):
     def journalled(self) -> int: ...
 
     def look(self) -> int:
-        """Read new entries of the ledger. Returns the number of readings so far."""
+        """Read new entries of the ledger, and return the number of readings so far."""
         ...
 
     def next_interval(self) -> int:
@@ -294,7 +294,7 @@ class OtherBrokerUnderTest(Protocol):
 
     async def start(self) -> None: ...
     async def stop(self) -> int:
-        """Ask the broker to end. Returns its exit code."""
+        """Ask the broker to end, and return its exit code."""
         ...
 
 

@@ -19,6 +19,6 @@ def harmed(wire_log: Path) -> Counter[str]:
 
 
 def newest_start(ledger: Path) -> int:
-    """Return the number of the board's start before its last sample; 0 without samples."""
+    """Return the number of the start in which the board took its last sample; 0 without samples."""
     whole = [line for line in ledger.read_text().splitlines(keepends=True) if line.endswith("\n")]
     return int(json.loads(whole[-1])["boot"]) if whole else 0

@@ -254,7 +254,7 @@ class GlueRun:
                 )
 
     async def _inject(self, fault: Fault, programs: Children) -> str:
-        """Cause a fault. Returns its evidence, or "" if it has not happened."""
+        """Cause a fault. Return its evidence, or "" if the fault did not happen."""
         match fault.kind:
             case "board-power-cut":
                 return await self._cut(fault.target)
@@ -399,5 +399,5 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user under which mosquitto runs. This user can write in the folder of the run."""
+    """Return the user for mosquitto: the rig's own, who can write in the folder of the run."""
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

@@ -311,8 +311,8 @@ def starts_without_time_of_day(bench: Mapping[str, Any]) -> bool:
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """Return the direction in which all times are wrong, and by how much; None if there is none.
-    off: the smallest and largest possible lateness of each time, in ns.
+    """If all times are too early, or all too late, return this word and the smallest amount, else
+    None. off: the smallest and largest possible lateness of each time, in ns.
     """
     if len(off) < SOME:
         return None

@@ -1,5 +1,5 @@
-"""Reports of a gateway about the other members of its site. In: its data folder. Out: rows of
-`onceway site status`, over the same socket.
+"""Reports of a gateway about the other members of its site. In: its data folder. Out: the rows of
+`onceway site status`, from the same socket as that command.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import History
 
 OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
-"""Files of a gateway at the landing place: its owner, and the cleaned and the refused batches."""
+"""Files of a gateway at the landing place: its owner, deleted batches, a gateway's refusal."""
 
 
 def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:

@@ -22,7 +22,7 @@ SHELF = "copies.db"
 
 def copies_kept(shelf: Path) -> int:
     """Return how many rows of other gateways' spools a gateway keeps (`[site] copies = 2`). Raises
-    sqlite3.OperationalError during a recovery.
+    sqlite3.OperationalError while the database is in recovery.
     """
     if not shelf.exists():
         return 0

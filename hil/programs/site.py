@@ -80,7 +80,7 @@ class Member:
         await self.command("store", *words)
 
     async def command(self, *words: str) -> str:
-        """Run `onceway …` for this gateway. Returns its output. Raises OncewayError."""
+        """Run `onceway …` for this gateway, and return its output. Raises OncewayError."""
         line = [onceway(), *words, "--config", str(self.folder.config)]
         name = program_of("-".join(words[:2]), self.name)
         return await self._site.children.run(name, line, COMMAND_WITHIN)

@@ -92,8 +92,8 @@ class System:
         return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
-        """Return the device that a fault of a board or line strikes. A real board lacks some of the
-        methods. Benches plan only faults for it that do not use these (hil/bench/bench.py).
+        """Return the device that a fault of a board or line strikes. A real board lacks some
+        methods, so benches plan for it only faults that do without them (hil/bench/bench.py).
         """
         return cast(SimulatedDevice, self.devices[fault.target])
 

@@ -70,7 +70,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fate of each frame outside the outages. Cut outages to `longest` seconds."""
+        """Return the fate of each frame outside outages. Shorten outages to `longest` seconds."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t

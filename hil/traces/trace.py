@@ -125,7 +125,7 @@ _FRAMES = TypeAdapter(tuple[Frame, ...])
 
 
 def is_own(first: object) -> bool:
-    """Whether a first line is the header of the rig's own form."""
+    """Whether the parsed first line of a file is the header of a trace in the rig's own form."""
     return isinstance(first, dict) and "onceway_trace" in first
 
 

@@ -105,7 +105,7 @@ class Line:
             self._publication = self._ends.popleft()[1]
 
     def replayed(self) -> list[dict[str, Any]]:
-        """Return an event for each recording on this line. It names the part that was used."""
+        """Return an event for each recording on this line, with the part of it that was used."""
         return [
             {"event": "replayed", "direction": self.direction, **weather.summary()}
             for weather in self._weather

@@ -170,7 +170,7 @@ class Wire:
             self.take(json.loads(line), now)
 
     def take(self, order: dict[str, Any], now: float = 0.0) -> None:
-        """Carry out an order: now, or once the board has sent as many publications as it says."""
+        """Carry out an order; if it has a `publication`, once the board has sent that many."""
         if "publication" in order:
             self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
             emit({"event": "armed", "fault": order["fault"]})
@@ -337,7 +337,7 @@ class Wire:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """Return `data`, cut after each zero byte. Zero bytes end frames (gateway/links/FORMAT.md)."""
+    """Cut `data` after each zero byte, which ends a frame (gateway/links/FORMAT.md)."""
     return [piece for piece in re.split(rb"(?<=\0)", data) if piece]
 
 

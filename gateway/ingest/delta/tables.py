@@ -244,8 +244,8 @@ class Table:
             writer.saveAsTable(self.name)
 
     def inserted(self, after: int, until: int) -> DataFrame:
-        """Return the rows added in versions after `after` up to `until`, from the change
-        data feed.
+        """Return the rows added in versions after `after` up to `until`, and the new values of
+        changed rows.
         """
         return self._changes(after, until, "insert", "update_postimage")
 

@@ -172,9 +172,10 @@ def _seconds(value: Any) -> float:
 
 
 def _blocks(band: Any, away: float) -> list[tuple[float, float]]:
-    """Return age and airtime of each block, in seconds. away: seconds since the file was written.
-    The reservation is the last block, of age 0. A transmission in progress at the time of writing
-    has a negative age. Raises ValueError.
+    """Return the age and the airtime of each block of a sub-band, in seconds, the oldest first.
+    away: seconds since the file was written. A transmission in progress at the time of writing may
+    have a negative age. The reservation is the last block: its age is 0, or the negative age of the
+    block before it. Raises ValueError.
     """
     if len(band["sent"]) > 2 * BLOCKS + 2:
         raise ValueError(f"{len(band['sent'])} blocks, more than an hour can have")

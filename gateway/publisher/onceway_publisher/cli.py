@@ -26,8 +26,8 @@ used. Any other failure has 1.
 """
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_INTEGER = 400
-"""An integer with this many characters or more is read as a float. The float is infinite, and is
-refused.
+"""An integer with this many characters or more is read as a float. Without leading zeros, the float
+is infinite, and is refused.
 """
 _OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?")
 

@@ -63,7 +63,9 @@ class Kind(IntEnum):
     Later ones are for the session at the stage in the notice, at its new gateway.
     """
     ASK = 2
-    """A CUT that also asks the receiver to send CUT to all other gateways."""
+    """A CUT that also asks the receiver for a CUT: to all other gateways, or only to the sender if
+    the moving id is below OWN_STAGES.
+    """
     END = 3
     """The sender has no more messages for the session at this stage."""
     HERE = 4

@@ -34,8 +34,8 @@ def stays(core: Core, order: SessionExport) -> bool:
 
 
 def leave(core: Core, order: SessionExport) -> None:
-    """Forget a session whose rows the sealed changes remove. From now on, these rows belong to the
-    writer.
+    """Remove a session from memory, because the sealed changes export its rows. From now on, only
+    the writer uses these rows.
     """
     session = core.by_id.pop(order.session)
     session.ended = True

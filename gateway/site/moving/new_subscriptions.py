@@ -45,7 +45,9 @@ class Behind:
         self._asked: dict[str, tuple[int, float]] = {}
         """Number and time of the latest ASK to each gateway, until the gateway answers it."""
         self._again: set[str] = set()
-        """Gateways whose exchange began again while the latest ASK to them was unanswered."""
+        """Gateways that get another ASK after their answer, because their exchange began again
+        before it.
+        """
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:

@@ -50,8 +50,8 @@ class SessionMoves:
         self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by number of the shared subscription."""
         self._latest: dict[str, tuple[Session, SessionMove]] = {}
-        """The newest forwarder of each session whose gateway was unknown when the forwarder was
-        added, by the session's key.
+        """The newest forwarder, by session key, that was added while the session's new gateway was
+        unknown.
         """
 
     def add(self, session: Session, move: SessionMove) -> None:
@@ -142,8 +142,8 @@ class SessionMoves:
         return (move, forwarder) if forwarder is not None and forwarder.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
-        """Yield the routes that lead to moving sessions. member: the member that forwards the
-        messages, or OWN for messages that are published at this gateway.
+        """Yield the routes on which a message to `topic` reaches moving sessions. member: the
+        member that forwards the message, or OWN if the message is published at this gateway.
         """
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)

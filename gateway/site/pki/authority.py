@@ -109,8 +109,8 @@ class Authority:
         self.certificate = certificate
 
     def issue(self, name: str, key: Ed25519PublicKey, after: int = 0) -> x509.Certificate:
-        """Return a new certificate for a member. after: a time in UTC seconds. The time of issue is
-        later, even if the clock shows an earlier time.
+        """Return a new certificate for a member. after: a time in UTC seconds. The certificate
+        counts as issued after this time, even if the clock shows an earlier one.
         """
         issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
         return self._signed(_common(name), key, issued - CLOCK_OFF, issued + MEMBER_FOR)

@@ -197,7 +197,7 @@ def conflict(one: Entry, other: Entry) -> Conflict | None:
 
 
 def _same(one: Entry, other: Entry) -> bool:
-    """Whether the entries are equal except for times."""
+    """Whether the boards of two entries are equal, apart from `created` and `flashed`."""
     first, second = (
         entry.board and entry.board.model_copy(update={"created": "", "flashed": None})
         for entry in (one, other)
