@@ -61,7 +61,7 @@ class Share:
     ) -> list[tuple[Session, Subscription]]:
         """Return the eligible subscribers, beginning with the one whose turn it is. connected:
         True: only subscribers with a connection; False: only durable subscribers without one. If
-        this gateway has any, return only the subscribers at this gateway."""
+        any of these are at this gateway, return only these."""
         found = [
             pair
             for pair in self.members.items()

@@ -730,8 +730,8 @@ class BridgeSection(Section):
     shares of the rest of that half.
     """
     aside_messages: Count = 1000
-    """Largest number of messages that are set aside because the other broker did not accept them,
-    or never can (`onceway bridge aside`). If there are more, the oldest ones are deleted and
+    """Largest number of messages that are set aside because the other broker refused them, or can
+    never accept them (`onceway bridge aside`). If there are more, the oldest ones are deleted and
     counted.
     """
     aside_bytes: Count = 10 * MEGABYTE

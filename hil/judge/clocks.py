@@ -198,9 +198,8 @@ class Clocks:
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
         """Check the possible error (`tu`) that a reading states for its time. Return a sentence if
-        it is missing, smaller than the drift of the board's clock since the nearest WELCOME, or
-        much larger, else None. sampled, arrived: as for `time_fault`.
-        """
+        it is missing, stated without a time, smaller than the drift of the board's clock since the
+        nearest WELCOME, or much larger; else None. sampled, arrived: as for `time_fault`."""
         if record.time is None:
             mistake = "it states a possible error of its time, but has no time"
             return None if record.error is None else mistake
