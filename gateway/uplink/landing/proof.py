@@ -120,8 +120,8 @@ class Files(ABC):
 
 
 def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
-    """Whether the landing place refuses an operation. Raises the error if its cause is not the
-    operation but, for example, the connection (`Files.trouble`).
+    """Carry out an operation, and return whether the landing place has refused it. Raises the error
+    if its cause is not the operation but, for example, the connection (`Files.trouble`).
     """
     try:
         operation(*arguments)
