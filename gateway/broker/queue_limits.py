@@ -222,8 +222,7 @@ def _oldest(core: Core, session: Session) -> int | None:
 
 
 def _drop_until_fits(core: Core, session: Session, count: int, size: int) -> None:
-    """Drop the oldest messages until `count` messages with `size` bytes in total fit, if possible.
-    """
+    """Drop the oldest messages, if possible until `count` messages of `size` bytes in all fit."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     while _over(core, session, count, size) and _drop_oldest(
         core,

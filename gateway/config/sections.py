@@ -124,10 +124,10 @@ class ListenerSection(Section):
     tls: TlsSection | None = None
     """Settings for TLS. Without this table, nothing is encrypted."""
     refuse: Literal["disconnect", "reason code"] = "disconnect"
-    """How a client learns that its message at QoS 1 or 2 is refused for now, because the spool or
-    the disk is full. Common clients treat a PUBACK as success whatever its reason code. So by
-    default the connection ends with DISCONNECT 0x97, and the client sends the message again. If all
-    clients of the listener read reason codes, choose "reason code".
+    """The way in which a client learns that its message at QoS 1 or 2 is refused for now, because
+    the spool or the disk is full. Common clients treat a PUBACK as success whatever its reason
+    code. So by default the connection ends with DISCONNECT 0x97, and the client sends the message
+    again. If all clients of the listener read reason codes, choose "reason code".
     """
     origins: list[str] = []
     """Origins of web pages on other hosts that may connect over WebSocket, such as
