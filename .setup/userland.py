@@ -14,8 +14,9 @@ NAMES = {12: "bookworm", 13: "trixie"}
 INCLUDE = "systemd,systemd-sysv,dbus,udev"
 PATIENCE_S = 300
 _NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway", "var/log")
-"""Folders that `size_mb` leaves out: folders that apt fills, folders that a gateway fills (it
-reserves 32 MB for a full disk), and the journal, which takes 8 MB with the first line.
+"""Folders that `size_mb` leaves out because their content is not installed. apt fills some of them.
+The gateway's data has 32 MB in reserve for a full disk, and the journal takes 8 MB with its first
+line.
 """
 
 

@@ -21,7 +21,9 @@ _HINT = "Wait until it is done"
 
 @contextmanager
 def port(path: str) -> Iterator[None]:
-    """Lock a serial port, whichever of its paths is given. Raises OncewayError."""
+    """Hold the lock of a serial port within the context. All paths of one port have the same lock.
+    Raises OncewayError if the port is gone, or locked by another command.
+    """
     try:
         device = os.stat(path).st_rdev
     except OSError as error:
@@ -35,7 +37,9 @@ def port(path: str) -> Iterator[None]:
 
 @contextmanager
 def name(registry: Path, wanted: str) -> Iterator[None]:
-    """Lock a device's name in a registry. Raises OncewayError."""
+    """Hold the lock of a device's name in a registry within the context. Raises OncewayError if
+    another command holds this lock.
+    """
     busy = OncewayError(
         f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT
     )

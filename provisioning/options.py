@@ -152,8 +152,8 @@ def registry_file(path: Path | None) -> Path:
 
 
 def gateway_folder(path: Path | None) -> Path | None:
-    """Return the data directory of the gateway whose registry or configuration `path` is; without
-    `path`, of this machine's gateway. None if there is none.
+    """Return the data directory of a gateway; None if there is none. path: the gateway's registry
+    or configuration; None for this machine's gateway.
     """
     if path is not None and not _is_config(path):
         return path.parent

@@ -34,8 +34,9 @@ class Plan:
 
 
 def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """Plan a new device. An interrupted job keeps its identity and channel. A device that was only
-    admitted by name, and for which the registry has no key, can be provisioned, too.
+    """Plan a new device. If an earlier job for this device was interrupted, keep its identity and
+    channel. A device that was only admitted by name, and for which the registry has no key, can be
+    provisioned, too.
     """
     check_name(name)
     known, begun = registry.find(name), registry.work(name)
@@ -83,8 +84,8 @@ def rekey(registry: Registry, name: str) -> Plan:
 
 
 def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """Plan that a new board takes over a name, with a new key. The name may be that of a revoked
-    device. radio: the new board's channel, if it has a radio.
+    """Plan the replacement of a device: a new board gets its name, and a new key. The device may be
+    revoked. radio: the new board's channel, if it has a radio.
     """
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:

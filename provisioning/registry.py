@@ -345,7 +345,7 @@ class Registry:
         return kept
 
     def share(self, incoming: Iterable[Entry], member: str = "") -> Shared:
-        """Exchange entries with the other gateways of the site (`sharing.share`)."""
+        """Merge the entries that another gateway of the site has sent (`sharing.share`)."""
         with self._write_transaction():
             return share(self._database.conn, incoming, member)
 

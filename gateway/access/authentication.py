@@ -29,8 +29,8 @@ _ONE_AT_A_TIME = threading.Lock()
 
 class Passwords:
     """Checks of passwords. A reload of the configuration creates a new object. earlier: the object
-    before the reload. A password that `earlier` has found correct stays remembered if the user's
-    entry is unchanged.
+    before the reload. A password that `earlier` has found correct stays remembered if the user is
+    still checked in the same way.
     """
 
     def __init__(

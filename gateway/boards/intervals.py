@@ -148,8 +148,9 @@ def parse(text: str) -> float | None:
 
 
 def of_command(text: str) -> float | None:
-    """Return the seconds of a command `interval …` (`firmware/README.md`). 0: the command stops the
-    measuring. None: the text is another command, or boards refuse it.
+    """Return the interval that a command `interval …` sets (`firmware/README.md`), in seconds; 0 if
+    the command stops the measuring. Return None if the text is another command, or if boards refuse
+    it.
     """
     found = _COMMAND.fullmatch(text)
     if found is None:

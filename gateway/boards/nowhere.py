@@ -28,7 +28,9 @@ gateways are used.
 """
 
 Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
-"""Returns, for each other gateway, the clients whose sessions it has; None for a silent gateway."""
+"""Function that returns, for each other gateway, the clients whose sessions it has; None for a
+silent gateway.
+"""
 
 
 class Nowhere:

@@ -25,7 +25,9 @@ class ComparisonPauses:
 
     def __init__(self) -> None:
         self._in_vain = 0
-        """Number of consecutive comparisons without a difference."""
+        """Number of comparisons without a difference since the last comparison with one, or since
+        the last call of `forgive`.
+        """
         self._ended_at = -math.inf
         self._size = 0
 

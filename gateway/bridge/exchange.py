@@ -300,7 +300,8 @@ class Exchange:
 
     def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
         """Return a list with the bytes that forward our broker's acknowledgement to the other
-        broker. The list is empty if the message waits, because our broker refuses it for now.
+        broker. The list is empty if the message waits, because our broker refuses it for now. It is
+        also empty if the bytes are too many for the other broker; the connection then ends.
         """
         if isinstance(packet, Puback | Pubrec):
             self._crossings.answered(packet)

@@ -24,11 +24,11 @@ AGREED = ".agreed"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of sessions. word: part of the client identifier at the other broker. joined: whether
-    the session at the other broker exists, and our session has forgotten the packet identifiers of
-    earlier sessions. down: the filters that the session at the other broker may be subscribed to.
-    mark: the random part of the bridge's mark (`translate.py`), the same for every pair; empty in
-    files of older releases.
+    """A pair of sessions of one bridge, at our broker and at the other one. word: part of the
+    client identifier at the other broker. joined: whether the session at the other broker exists,
+    and our session has forgotten the packet identifiers of earlier sessions. down: the filters that
+    the session at the other broker may be subscribed to. mark: the random part of the bridge's mark
+    (`translate.py`), the same for every pair; empty in files of older releases.
     """
 
     word: str

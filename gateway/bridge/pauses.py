@@ -1,7 +1,7 @@
 """The pauses between two attempts of a bridge to connect.
 
 In: what a connection has achieved, and how it ended. Out: seconds until the next attempt: up to 1 s
-at first, twice as long after each failure, `LONGEST_S` at most.
+after a success, and twice as long after each failure in a row, `LONGEST_S` at most.
 
 A connection does not count as a failure if it lasted for `SETTLED_S`, or if the other broker
 acknowledged a message on it. Then the next attempt follows soon, because a connection that breaks

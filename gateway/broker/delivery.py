@@ -59,7 +59,7 @@ class Delivery:
         self.session = session
         self.run = run
         self.first = first
-        """Number of the first message in the queue. Later messages have the next numbers."""
+        """Number of the delivery's first message. Its later messages have the next numbers."""
         self.count = count
         self.skip = skip
         """Index in the run of the first publication of this delivery."""

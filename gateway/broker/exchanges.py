@@ -381,9 +381,8 @@ def _about(run: PublishRun, lack: Lack) -> str:
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """Handle PUBREL: forget the identifiers, and answer when that is on disk. The answer to a board
-    need not wait, because sequences identify duplicates.
-    """
+    """Handle PUBREL: forget the identifiers, and answer when that is on disk. A board gets its
+    answer at once, because its sequences identify duplicates."""
     broker = connection.broker
     receive_flow = session.receive_flow
     broker.step.unfinished += 1

@@ -120,7 +120,7 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
 def _granted(
     connection: Connection, packet: Connect, properties: Properties, expiry: int, keep_alive: int
 ) -> Properties:
-    """Return the properties of CONNACK: our limits, and values that differ from the request."""
+    """Return CONNACK's properties: limits, IDENTITY, and values that differ from the request."""
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
@@ -266,7 +266,7 @@ def _resume(connection: Connection, session: Session) -> None:
 
 
 def _will(connection: Connection, will: Will) -> StoredWill | None:
-    """Return the will to store, None if it is to be dropped. Raises ProtocolError to refuse it."""
+    """Return the will to store; None if it is dropped. Raises ProtocolError if it is refused."""
     router = connection.broker.router
     with connection.broker.step:
         topic = router.topic(will.topic)

@@ -58,8 +58,8 @@ class Neighbours:
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Forward the queue of a session that has moved. read: whether the store gave a page of it.
-        If False, wait until the queue is in the store.
+        """Forward the queue of a session that has moved. read: whether the store has returned a
+        page of the queue. If not, the queue is read again after the next commit.
         """
 
     # -- a second disk

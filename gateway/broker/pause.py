@@ -75,7 +75,7 @@ class Pause:
         self.after = 0
         """Number of the commit that must be on disk before the connection ends; 0 for none."""
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
-        """Publications that arrived within the pause, in order."""
+        """Publications that are postponed, in order of arrival."""
         self.size = 0
         """Total size of the postponed publications, in bytes."""
 

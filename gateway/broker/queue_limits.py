@@ -47,8 +47,8 @@ _SPARE = 32
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
-    """Whether a session's queue, or all queues together, have no room for `count` messages of a
-    run. Drop expired messages of the session if need be."""
+    """Return whether a session's queue, or all queues together, have no room for `count` messages
+    of a run. If only the session's queue is full, first drop its expired messages."""
     size = count * (run.weight + OVERHEAD)
     if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True
@@ -222,7 +222,7 @@ def _oldest(core: Core, session: Session) -> int | None:
 
 
 def _drop_until_fits(core: Core, session: Session, count: int, size: int) -> None:
-    """Drop the oldest messages until `count` messages of `size` bytes fit, as far as possible."""
+    """Drop the oldest messages, if possible until `count` messages of `size` bytes in all fit."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     while _over(core, session, count, size) and _drop_oldest(
         core,

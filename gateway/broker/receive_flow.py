@@ -66,9 +66,8 @@ class ReceiveFlow:
         would take kilobytes in the store for each message."""
 
     def use_mark(self, mark: Mark | None) -> bool:
-        """Replace the anti-replay window. mark: a board's window, or None for no window. Return
-        True if the window changed; all identifiers are then forgotten.
-        """
+        """Replace the anti-replay window. mark: a board's window, or None for no window. If the
+        window changes, forget all identifiers, and return True."""
         changes = self.mark is not mark
         if changes:
             self.drop()

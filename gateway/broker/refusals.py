@@ -1,9 +1,8 @@
 """Refusals to clients, and connections that end because of an internal error: counted, and logged
 once per burst.
 
-The caller answers the client. An internal error ends its connection, and nothing else (`README.md`,
-"Where an exception ends").
-"""
+The caller answers the client. An internal error ends the connection that met it, and nothing else
+(`README.md`, "Where an exception ends")."""
 
 from __future__ import annotations
 

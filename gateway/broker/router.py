@@ -60,8 +60,8 @@ class Share:
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
         """Return the eligible subscribers, beginning with the one whose turn it is. connected:
-        True: only subscribers with a connection; False: only durable subscribers without one. If
-        this gateway has any, return only the subscribers at this gateway."""
+        True: only subscribers with a connection; False: only durable subscribers without one.
+        Subscribers at other gateways are left out if there is any at this gateway."""
         found = [
             pair
             for pair in self.members.items()

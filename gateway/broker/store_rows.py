@@ -98,7 +98,7 @@ class Recovered:
     now: float = 0.0
     """Time on the time axis, in seconds, from which this start continues."""
     next_session: int = 1
-    """First free number of a session. Likewise `next_message` and `next_spool`."""
+    """Lowest unused session number. Likewise `next_message` and `next_spool`, for their ids."""
     next_message: int = 1
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)

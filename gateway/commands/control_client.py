@@ -33,8 +33,8 @@ INSTALLED = Path("/var/lib/onceway")
 """Data directory of the Debian package's gateway, as in its configuration."""
 
 RUN = Path("/run/onceway")
-"""The folder of the control socket of the Debian package's gateway (`systemd/onceway.tmpfiles`).
-Files created in this folder belong to the group ADMIN, by the folder's set-group-ID bit.
+"""Folder of the control socket, for a gateway from the Debian package (`systemd/onceway.tmpfiles`).
+The folder has the set-group-ID bit, so files created in it belong to the group ADMIN.
 """
 
 ADMIN = "onceway-admin"

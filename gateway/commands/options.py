@@ -81,8 +81,8 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
 
 
 def installed_folder() -> Path | None:
-    """Return the data directory of the installed gateway; None if there is none, or if
-    ONCEWAY_CONFIG names another gateway.
+    """Return the data directory of the installed gateway; None if there is none. Also return None
+    if ONCEWAY_CONFIG is set, because it may name another gateway.
     """
     return INSTALLED if CONFIG not in os.environ and INSTALLED.is_dir() else None
 

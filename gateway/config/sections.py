@@ -124,10 +124,10 @@ class ListenerSection(Section):
     tls: TlsSection | None = None
     """Settings for TLS. Without this table, nothing is encrypted."""
     refuse: Literal["disconnect", "reason code"] = "disconnect"
-    """The notice to a client whose message at QoS 1 or 2 is refused for now (the spool or the disk
-    is full). Common clients treat a PUBACK as success whatever its reason code. So by default the
-    connection ends with DISCONNECT 0x97, and the client sends the message again. If all clients of
-    the listener read reason codes, choose "reason code".
+    """The way in which a client learns that its message at QoS 1 or 2 is refused for now, because
+    the spool or the disk is full. Common clients treat a PUBACK as success whatever its reason
+    code. So by default the connection ends with DISCONNECT 0x97, and the client sends the message
+    again. If all clients of the listener read reason codes, choose "reason code".
     """
     origins: list[str] = []
     """Origins of web pages on other hosts that may connect over WebSocket, such as
@@ -275,9 +275,9 @@ class LimitsSection(Section):
     fifths of them.
     """
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
-    """The largest packet accepted."""
+    """The largest packet accepted, in bytes."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
-    """The largest CONNECT accepted. The gateway must receive a CONNECT before it knows the sender.
+    """The largest CONNECT accepted, in bytes. Before a CONNECT is complete, its sender is unknown.
     """
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
     """The largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes. The size is bounded because each
@@ -291,8 +291,8 @@ class LimitsSection(Section):
     """
     inflight: U16 = 1024
     """Largest number of QoS 1 and 2 messages in flight to one client, even if it announces a larger
-    Receive Maximum. If the session outlives its connection, at most as many messages are sent
-    before the disk records them as sent.
+    Receive Maximum. If the session outlives its connection, this is also the largest number of
+    messages that are sent before the disk records them as sent.
     """
     queue_messages: Count = 100_000
     """Largest number of QoS 1 and 2 messages that wait for one session."""
@@ -438,7 +438,7 @@ class NotifySection(Section):
     stdin.
     """
     webhook: HookUrl | None = None
-    """URL to which the same JSON object is sent by POST."""
+    """URL to which the JSON object of `command` is sent by POST."""
     mail_to: list[str] = []
     """Addresses that get an e-mail."""
     mail_from: str | None = None
@@ -730,8 +730,8 @@ class BridgeSection(Section):
     shares of the rest of that half.
     """
     aside_messages: Count = 1000
-    """Largest number of messages that are set aside because the other broker did not accept them,
-    or never can (`onceway bridge aside`). If there are more, the oldest ones are deleted and
+    """Largest number of messages that are set aside because the other broker refused them, or can
+    never accept them (`onceway bridge aside`). If there are more, the oldest ones are deleted and
     counted.
     """
     aside_bytes: Count = 10 * MEGABYTE

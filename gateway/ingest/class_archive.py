@@ -74,8 +74,8 @@ def _key(jars: Sequence[Path]) -> str:
 
 
 def _class_path(jars: Sequence[Path]) -> dict[str, str]:
-    """Return the variable with which Spark appends the jars to Java's class path. They must be
-    there, because an archive holds only classes from that path.
+    """Return the variable with which Spark appends the jars to Java's class path. The jars must be
+    on that path, because an archive holds only classes from it.
     """
     others = os.environ.get("SPARK_DIST_CLASSPATH")
     return {

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Waiting clients, served address by address in turn. most: largest number of clients. share:
-    largest number of clients per address.
+    """A queue of clients in which addresses take turns: `pop` returns the oldest client of the next
+    address. most: largest number of clients in total. share: largest number of clients per address.
     """
 
     def __init__(self, most: int, share: int) -> None:

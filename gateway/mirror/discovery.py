@@ -193,7 +193,9 @@ def page_of(page: str, device: str) -> str:
 
 
 def shape(known: dict[str, Series]) -> object:
-    """Return a value that changes whenever the message of `of_board` changes."""
+    """Return a value that changes whenever a change of these series changes the message of
+    `of_board`.
+    """
     return [
         (name, series.last.unit, type(series.last.value), series.last.status, expiry_s(series))
         for name, series in known.items()

@@ -27,7 +27,7 @@ TOPICS = "readings-topics.json"
 MOST_NAMES = 10_000
 """Largest number of names of readings of all boards together."""
 MOST_OF_ONE = 64
-"""Largest number of names of readings of one board. Readings with other names are ignored."""
+"""Largest number of names of readings of one board. Readings with further names are ignored."""
 POINTS = 240
 """Largest number of points of a plot."""
 MOST_TOPICS = 4

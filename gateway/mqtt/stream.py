@@ -290,7 +290,7 @@ def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: in
 
 
 def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
-    """Return the packet identifiers at `at` and then every `stride` bytes, before `after`."""
+    """Return the packet identifiers at `at`, at `at + stride`, and so on, up to `after`."""
     high, low = buffer[at:after:stride], buffer[at + 1 : after : stride]
     joined = bytearray(2 * len(low))
     joined[0::2], joined[1::2] = high[: len(low)], low

@@ -1,4 +1,4 @@
-"""The data types of the standard (MQTT 5.0 section 1.5) between bytes and Python values.
+"""Conversion of the standard's data types (MQTT 5.0 section 1.5) between bytes and Python values.
 
 In: a packet's bytes after the fixed header. Out: integers, str, bytes. `Reader` never reads beyond
 its end: a missing byte raises MalformedPacket with the packet, the field and the number of bytes.

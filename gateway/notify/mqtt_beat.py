@@ -65,8 +65,9 @@ class _Line:
         self.writer.write(encode(packet, Version.V3_1_1))
 
     async def ask(self, packet: Packet, answer: type[Packet]) -> Packet:
-        """Send a packet and return the answer, which must have the type `answer`. Raises OSError or
-        TimeoutError."""
+        """Send a packet, and return the next packet of type `answer`; other packets are ignored.
+        Raises OSError or TimeoutError.
+        """
         self.send(packet)
         async with asyncio.timeout(PATIENCE_S):
             while True:

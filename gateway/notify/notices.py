@@ -150,8 +150,9 @@ class Notices:
         return next(found, without_figures(text))
 
     def take(self, problems: dict[str, str], now: float, *, quiet: bool = False) -> list[Message]:
-        """Return the messages that are due. problems: words by identifier. quiet: return none now.
-        A later call returns those that are still due. Call `keep` once the messages are on disk.
+        """Return the messages that are due. problems: words by identifier. quiet: return no message
+        now; a later call returns the messages that are still due then. Call `keep` once the
+        messages are on disk.
         """
         present = dict(islice(problems.items(), MOST))
         for one, text in present.items():

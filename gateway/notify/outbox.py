@@ -79,8 +79,9 @@ class Outbox:
         )
 
     def write(self, text: str) -> bool:
-        """Write the result of `text` to the file FILE, so that a restart loses no message. Runs on
-        any thread, one call at a time. Return whether the file was written.
+        """Write a text that the method `text` has returned to the file FILE, so that a restart
+        loses no message. Return whether the file was written. Call this on any thread, but only
+        once at a time.
         """
         self.job.begin()
         new = self._file.with_suffix(".new")

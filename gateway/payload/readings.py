@@ -98,7 +98,9 @@ def readings(device: str, topic: str, payload: bytes, received: int | None) -> l
 
 
 def _value(record: Record) -> float | str | bool | None:
-    """Return the value of a record, or None if the record has only bytes or a sum."""
+    """Return the value of a record, a text only up to _LONGEST_TEXT characters. Return None if the
+    record has only bytes or a sum.
+    """
     if record.text is not None:
         return record.text[:_LONGEST_TEXT]
     return record.flag if record.value is None else record.value

@@ -37,8 +37,8 @@ def says_the_same(first: bytes, second: bytes) -> bool:
 
 
 def _lasting(payload: bytes) -> list[tuple[Record, int | None]]:
-    """Return the records that a later transmission must repeat, each with the possible error of its
-    time in seconds. Raises NotSenml.
+    """Return the records that a later transmission must repeat. With each record comes the possible
+    error of its time, in seconds; None if the payload does not state the error. Raises NotSenml.
     """
     records = decode(payload)
     timed = list(zip(records, time_errors(payload, len(records)), strict=True))

@@ -121,7 +121,7 @@ def _from_json(payload: bytes) -> Any:
 
 
 def _numbered(record: dict[str, Any]) -> dict[Any, Any]:
-    """Return a JSON record with the labels of CBOR, and its data decoded to bytes."""
+    """Return a JSON record with the labels of CBOR. The content of `vd` is decoded to bytes."""
     if "vd" in record:
         record["vd"] = _from_base64(record["vd"])
     return {LABELS.get(label, label): content for label, content in record.items()}
@@ -196,9 +196,7 @@ def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
 
 
 def _only_sets_base(record: dict[Any, Any], base: dict[int, Any]) -> bool:
-    """Move the base fields of a record into `base`. Return whether the record has no other
-    fields.
-    """
+    """Copy a record's base fields into `base`. Return whether the record has no other fields."""
     only_base = True
     for label, content in record.items():
         if type(label) is not int:

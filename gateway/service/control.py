@@ -452,7 +452,7 @@ class Control:
             raise Unknown("there is no such board here", device, "See: onceway device list")
 
     async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Read the log of a board. Only one reader is allowed: two would each miss some lines."""
+        """Read a board's log. Only one command at a time may: two would each miss some lines."""
         device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
         if device in self._read:
             raise OncewayError("another command reads the log of this board now", device)

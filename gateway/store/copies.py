@@ -172,7 +172,7 @@ class Copies:
         many("INSERT OR REPLACE INTO line_check VALUES (?, ?)", lasts)
 
     def _add_missing(self) -> None:
-        """Write the missing checks of rows that an older version has added."""
+        """Write the checks that rows lack because an older version of Onceway has added them."""
         newer = self._db.execute(
             "SELECT line.number, line.last, coalesce(line_check.last, -1) FROM line"
             " LEFT JOIN line_check USING (number) WHERE line.last > coalesce(line_check.last, -1)"

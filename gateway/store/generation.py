@@ -45,7 +45,8 @@ def why_other_generation(
 ) -> str | None:
     """Return why this is not the store that ran here last, as a sentence; None if no sign indicates
     another generation. log_gone: the sign that the write-ahead log is gone (`wal.vanished`). After
-    a clean stop the log is always gone, and the sign is ignored.
+    a clean stop, the sign is ignored: SQLite has then copied the log into the database, and deleted
+    it.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:

@@ -1,8 +1,8 @@
 """Programs that prevent SQLite from truncating the write-ahead log.
 
-In: the path of a database. Out: the processes with a read mark on its log. A reader marks the part
-of the log that its snapshot needs by a shared lock on a byte of the wal-index
-(https://sqlite.org/walformat.html#locks); the kernel lists such locks in /proc/locks.
+In: the path of a database. Out: the processes with a read mark on its log. A reader holds a shared
+lock on a byte of the wal-index: the read mark for the part of the log that its snapshot needs
+(https://sqlite.org/walformat.html#locks). The kernel lists such locks in /proc/locks.
 """
 
 import os

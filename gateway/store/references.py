@@ -221,8 +221,8 @@ _KINDS: dict[str, Kind] = {
 
 
 def broken_session_references(database: sqlite3.Connection) -> list[Missing]:
-    """Return findings about the queues and packet identifiers of sessions, except sessions that the
-    next start ends anyway.
+    """Return findings about the queues and packet identifiers of sessions. Sessions that the next
+    start ends anyway are left out.
     """
     noted = _with_flows(database)
     found = [

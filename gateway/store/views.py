@@ -280,7 +280,7 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
 def end_session(database: sqlite3.Connection, client: str) -> bool:
     """Mark a session as ended. The next start of the gateway deletes it, publishes its will, and
     gives its messages from shared subscriptions to other subscribers. Return False if there is no
-    such session. The gateway must be stopped.
+    such session, or if it has already been marked. The gateway must be stopped.
     """
     return (
         database.execute(

@@ -238,7 +238,9 @@ class Writer:
 
 @contextlib.contextmanager
 def _noted(job: Job) -> Iterator[None]:
-    """Run a block for a job. Then report to the job its success, or its disk or database error."""
+    """Run a block for a job, and note its success in the job. A disk or database error is noted in
+    the job, too, and not raised.
+    """
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -67,8 +67,8 @@ class LastBackup:
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:
-        """Write the note to its file. If root writes, the file gets the owner of the data
-        directory, and a symbolic link in its place is not followed.
+        """Write the note to its file, and return it. A symbolic link in place of the file is
+        replaced, not followed. If root writes, the file gets the owner of the data directory.
         """
         new = data / f"{FILE}.new"
         new.unlink(missing_ok=True)

@@ -157,8 +157,8 @@ class Cutter:
 
     def load(self, cut: Cut) -> bytes | None:
         """Return the bytes of a batch, as they were when it was cut. If its file is lost or
-        damaged, it is made again from the spool. None if the rows no longer give the same bytes,
-        for example after an update of arro3.
+        damaged, make the file again from the spool. Return None if the rows no longer give the same
+        bytes, for example after an update of arro3.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""

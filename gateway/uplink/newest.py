@@ -2,7 +2,7 @@
 
 In: the landed batches. Out: a marker (`manifest.marker_name`) in place of the previous one. The
 marker is only a hint: a batch is published by its manifest, and a reader with a missing or old
-marker finds the batch later, by listing. So errors here are ignored.
+marker finds the batch later, by listing. So an error here is only logged.
 """
 
 import logging
@@ -13,8 +13,8 @@ from gateway.uplink.manifest import Origin, marker_name
 from gateway.uplink.spool import Spool
 
 TELL_EVERY_S = 30.0
-"""Shortest time, in seconds, between two markers while batches land one after the other. After the
-last of these batches, the marker is written at once.
+"""Shortest time, in seconds, between two markers while batches land one after the other. The marker
+for the last of these batches is written at once.
 """
 
 log = logging.getLogger(__name__)

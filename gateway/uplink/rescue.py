@@ -211,8 +211,8 @@ class _Work:
 
     def _must_be_the_place(self, origin: Origin) -> None:
         """Raise OncewayError if batches of the gateway have landed, but nothing of the gateway is
-        at this place. Batch numbers would not begin at 1 here, and the ingest would wait for the
-        missing batches forever.
+        at this place. Otherwise, the batches at this place would begin with a number above 1, and
+        the ingest would wait for the lower numbers forever.
         """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:

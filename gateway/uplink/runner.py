@@ -199,8 +199,8 @@ class Uplink:
             )
 
     def _tidy(self, landing: Landing) -> None:
-        """Remove leftovers from this gateway's folders. Leftovers that cannot be removed are logged
-        once, and again only after all leftovers could be removed.
+        """Remove leftovers from this gateway's folders. If some cannot be removed, write a log
+        line, unless some could not be removed last time, either.
         """
         origin = self._spool.origin()
         stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
@@ -289,8 +289,9 @@ class Uplink:
         return json.dumps({"since": since, "error": _words(error)})
 
     def _count_failure(self, outage: str | None) -> None:
-        """Record a failure for `onceway uplink status` and the gateway's metrics. Nothing is
-        recorded if the disk is full. outage: new value of OUTAGE; None leaves it unchanged.
+        """Record a failure for `onceway uplink status` and the gateway's metrics. If the store
+        cannot be written, for example because the disk is full, nothing is recorded. outage: new
+        value of OUTAGE; None leaves the value unchanged.
         """
         with suppress(sqlite3.OperationalError):
             self._spool.failed(outage)

@@ -343,7 +343,9 @@ class Spool(DamagedRows):
         ).fetchall()
 
     def _find_anonymous(self, number: int) -> list[tuple[int, int]]:
-        """Do the same as `find` for a row without identity. The spool does not store its number."""
+        """Return the same as `find` for a row without identity. The spool does not store the number
+        of such a row, so the rows are counted.
+        """
         first = self._db.execute("SELECT min(id) FROM spool").fetchone()[0]
         rank = number - self.counted_before(first or 1)
         found = self._db.execute(

@@ -13,8 +13,8 @@ from gateway.uplink.landing import Way, open_landing
 
 def try_place(settings: UplinkSection, gateway: str, landed: int = 0) -> Way:
     """Connect to the landing place, and return the way in which it refuses an existing name.
-    landed: number of landed batches of this gateway, so that an empty folder is not mistaken for
-    the place. Raises OncewayError.
+    landed: number of landed batches of this gateway. If there are any, the place must have an owner
+    mark, so that an empty folder is not mistaken for the place. Raises OncewayError.
     """
     with closing(open_landing(settings.landing, settings.options, settings.shared)) as place:
         place.epochs(gateway)

@@ -27,8 +27,9 @@ class Clients:
         self.end = end
 
     async def find(self, sight: Sight, wanted: str) -> dict[str, Any]:
-        """Return the visible sessions and retained messages that contain `wanted` in client
-        identifier, address, user or topic; and the counts of all refusals.
+        """Return sessions with `wanted` in their client identifier, address or user, and retained
+        messages with `wanted` in their topic, as far as `sight` may see them: at most MOST of each.
+        Also return the counts of all refusals.
         """
         broker = self._source.broker
         wanted = wanted.lower()

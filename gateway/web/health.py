@@ -39,7 +39,7 @@ BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway repairs no board."""
 
 UNTOLD: Part = "notify"
-"""The part for notifications that could not be sent."""
+"""The part whose problems are notifications that could not be sent."""
 
 BACKUP: Part = "backup"
 """The part for backups at the landing place."""

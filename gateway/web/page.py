@@ -117,7 +117,8 @@ Change = Callable[[str, str, str], Awaitable[str | None]]
 Returns why the registry is unchanged, or None if it has changed.
 """
 Where = Callable[[str, int], dict[str, Any]]
-"""A function of board and sequence. Returns where that reading is. Runs on any thread."""
+"""Function that returns where a reading is. Arguments: board, sequence. It may run on any thread.
+"""
 
 
 Get = Callable[[], Awaitable[bytes | None]]
@@ -433,8 +434,8 @@ class PageServer(AtEndpoint):
 
     @contextmanager
     def _streaming(self, request: web.BaseRequest, session: Login) -> Iterator[None]:
-        """Keep the connection of a request open for longer than LIFETIME_S, as a stream. Raises
-        _Refused if there are too many streams.
+        """Within the context, count the request's connection as a stream, which may stay open for
+        longer than LIFETIME_S. Raises _Refused if there are too many streams.
         """
         stream = Stream(session.user, session.operator, partial(self._exchanges.drop, request))
         if not self._streams.add(stream):

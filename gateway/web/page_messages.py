@@ -42,7 +42,9 @@ class Seen(Protocol):
     """
 
     def begin(self) -> None:
-        """Note that the subscription is active. Called again after the pause after `more`."""
+        """Note that the subscription is active. Called again when the pause that follows `more` is
+        over.
+        """
 
     def message(self, message: Publish) -> None: ...
 

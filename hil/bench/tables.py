@@ -15,10 +15,9 @@ from provisioning.boards import catalogue
 class Limits(BaseModel):
     """Limits of a run. A missing key sets no limit. delay_*: longest time from sample to claim, in
     seconds. memory_mb: largest memory of the gateway and of the uplink, for each alone. growth_mb:
-    its largest growth from the second to the last quarter of its life. written_per_reading: largest
+    its largest growth from the second to the last quarter of a life. written_per_reading: largest
     number of bytes that both together write to disk, per reading. readings_per_s, goodput: smallest
-    numbers of readings and of payload bytes per second, of all boards together.
-    """
+    numbers of readings and of payload bytes per second, of all boards together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

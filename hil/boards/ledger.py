@@ -56,10 +56,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication in the journal. source: its 8 bytes there. cycle: board time of the write that
-    completed it, if known. begun: board time of the first write to its slot. A restart may
-    interrupt the writing and continue it later; this is one publication, with the earlier `begun`.
-    """
+    """A publication in the journal. source: the 8 bytes for its payload. cycle: board time of the
+    write that completed it, if known. begun: board time of the first write to its slot. A restart
+    may interrupt the writing and continue it later; this is one publication, with the earlier
+    `begun`."""
 
     sequence: int
     source: bytes

@@ -62,7 +62,7 @@ def main(
 
 
 def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[tuple[str, bytes]]:
-    """Return `changes` topics with a payload: new ones, and an empty one for each of `kept`."""
+    """Return `changes` pairs of topic and payload. kept: topics that get an empty payload once."""
     made = [
         (f"{STATES}/{end}/{rng.randrange(len(kept))}", b"%d" % number)
         for number in range(1, changes - len(kept) + 1)

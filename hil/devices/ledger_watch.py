@@ -167,7 +167,7 @@ class LedgerWatch:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
-        """If this write completes the record of a new interval, record an obeyed command."""
+        """If this write completes another interval, add an obeyed command to the history."""
         offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return

@@ -136,8 +136,8 @@ class CheckpointLost(IngestFault):
 
 class IngestStop(IngestFault):
     """The job gets SIGTERM, saves its ranges and ends. Before it starts again, each batch of one
-    feed lands once more, under a new epoch, as if the store of the gateway had been restored. The
-    next job must recognise the publications by the saved ranges; it reads no rows of the table.
+    feed lands once more, in an epoch of its own, as if the store of the gateway had been restored.
+    The next job must recognise the publications by the saved ranges; it reads no rows of the table.
     """
 
     text: ClassVar[str] = "ingest stopped; batches of a feed land again before it starts"

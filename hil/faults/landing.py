@@ -22,7 +22,7 @@ STUCK_S = 4.0
 
 
 class LandingUnwritable(Kind):
-    """The landing place refuses writes between two counts of committed publications."""
+    """The landing place refuses writes from one number of committed publications to another."""
 
     text: ClassVar[str] = "landing place unwritable"
     part: ClassVar[str] = "landing"

@@ -14,7 +14,7 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
 
 REFUSED_WITHIN = 180.0
-"""Seconds after the denial of its topic within which the gateway must refuse a publication."""
+"""Longest time, in seconds, from the denial of a topic to the refusal of a publication to it."""
 GOES_ON_WITHIN = 8.0
 """Seconds within which the gateway must accept the board's next publication: less than the 10 s
 after which a board repeats a temporarily refused publication (firmware/README.md).

@@ -11,9 +11,8 @@ HERE, THERE = "here", "there"
 
 
 def shared(pattern: str) -> tuple[str | None, str]:
-    """Return the name of a shared subscription, or None, and the Topic Filter without
-    `$share/NAME/` [MQTT-4.8.2-1]. pattern: the filter as the subscriber sends it.
-    """
+    """Return the Share Name, None for an ordinary subscription, and the Topic Filter without
+    `$share/NAME/` [MQTT-4.8.2-1]. pattern: the filter as the subscriber sends it."""
     if not pattern.startswith(SHARE):
         return None, pattern
     name, _, filter = pattern.removeprefix(SHARE).partition("/")

@@ -105,7 +105,7 @@ def read_hello(frame: bytes) -> Hello:
 
 
 def is_hello(frame: bytes, key: bytes) -> bool:
-    """Whether the code of a HELLO was made with this key."""
+    """Whether the authentication code of a HELLO was made with this key."""
     return _code(key, _BY_BOARD, frame[:-TAG]) == frame[-TAG:]
 
 

@@ -49,9 +49,8 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Find payloads that have landed and are not in the table, where the table has another landed
-    payload of the same key. Yield for each such payload: the key, the row that has landed, and a
-    row of the key in the table.
+    """Yield each payload that has landed and is not in the table, if the table has another landed
+    payload of its key: the key, the row that has landed, and a row of the key in the table.
     """
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}

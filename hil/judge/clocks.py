@@ -40,8 +40,8 @@ BELIEVED_NS = 86_400 * S
 """Largest jump of the wall clock that a running gateway believes (gateway/docs/card.md). After a
 larger jump, the gateway's time continues as before."""
 JOURNALLED_NS = S // 4
-"""Longest time from the board's first PUBLISH after a start to `sampled` for which `_unknown`
-accepts a payload without a time. The `sampled` of a status message can be too late: it counts
+"""`_unknown` accepts a payload without a time if `sampled` is at most this much later than the
+board's first PUBLISH after its start. The `sampled` of a status message can be too late: it counts
 from the start, when the simulator may have been a quarter of a second behind real time."""
 LINE_BYTES_S = 11_520
 DRIFT = 200
@@ -198,9 +198,8 @@ class Clocks:
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
         """Check the possible error (`tu`) that a reading states for its time. Return a sentence if
-        it is missing, smaller than the drift of the board's clock since the nearest WELCOME, or
-        much larger, else None. sampled, arrived: as for `time_fault`.
-        """
+        it is missing, stated without a time, smaller than the drift of the board's clock since the
+        nearest WELCOME, or much larger; else None. sampled, arrived: as for `time_fault`."""
         if record.time is None:
             mistake = "it states a possible error of its time, but has no time"
             return None if record.error is None else mistake

@@ -147,8 +147,8 @@ def guarded(
 ) -> list[tuple[str, str, int, str]]:
     """Return rows for a table: kind, window, number of hits, and the claim that the window guards.
     asked: the windows that the plan names, by kind. A window without a hit has a row if the plan
-    names it, or if the plan names no window of a kind that was hit.
-    """
+    names it. It also has one if another window of its kind was hit, and the plan names no window of
+    this kind."""
     asked = asked or {}
     return [
         (kind, window, hit.get(kind, {}).get(window, 0), GUARDS.get(kind, {}).get(window, ""))

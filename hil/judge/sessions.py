@@ -75,7 +75,7 @@ class _Subscriber:
     """Whether the subscriber is at the other end of a bridge. The bridge may repeat a message at
     QoS 1. A mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
     share: str | None = None
-    """Name of the subscriber's shared subscription, or None."""
+    """Share Name of the subscriber's subscription; None if the subscription is not shared."""
 
 
 def wrong(events: Iterable[Event]) -> list[str]:

@@ -1,6 +1,6 @@
-"""Programs of the run as child processes: started, killed and stopped by their ids, and none left
-running. In: an argument list. Out: a process group of its own, so that a launcher's children
-(spark-submit's Java) end with it, and a log file.
+"""Child processes for the programs of a run. All are stopped at its end, each by its id. In: an
+argument list. Out: a process group of its own, so that a launcher's children (spark-submit's Java)
+end with it, and a log file.
 """
 
 import asyncio

@@ -171,7 +171,7 @@ class Findings:
 
     @property
     def payload(self) -> int:
-        """Return the bytes of the boards' publications in the gateway's store."""
+        """Return the payload bytes of the boards' publications that reached the gateway's store."""
         return sum(size for _, size in self._of_boards)
 
     @property

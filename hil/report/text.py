@@ -159,7 +159,7 @@ def _at(time: float | None) -> str:
 
 
 def way(publication: Publication, start: int) -> list[str]:
-    """Return a line for each sighting of a publication. start: the time zero, in monotonic ns."""
+    """Return a line for each sighting of a publication. start: monotonic ns that are shown as 0."""
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:

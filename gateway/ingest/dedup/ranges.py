@@ -62,7 +62,9 @@ def unpack(key: Packed) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Ranges as columns of equal length. keys: packed; first, last: int64, both inclusive."""
+    """Ranges of sequences, as columns of equal length. keys: see `Packed`. first, last: int64
+    arrays, both inclusive.
+    """
 
     keys: list[Packed]
     first: Any

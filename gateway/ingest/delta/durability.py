@@ -89,8 +89,9 @@ def has_commits(location: str) -> bool:
 
 
 def take_back_torn(location: str) -> None:
-    """Remove the newest commit from the log if it is incomplete; otherwise sync it to the disk.
-    Call this at a start, before the table is read, and while no other process writes.
+    """If the newest commit, or a file that it adds, is incomplete, remove the commit from the log,
+    unless a checkpoint contains it. If the commit is complete, sync it to the disk. Call this at a
+    start, before the table is read, and while no other process writes.
 
     The writer of an incomplete commit has not relied on it, so nothing is lost. Raises OncewayError
     if the table's first commit is incomplete: then there is no table.

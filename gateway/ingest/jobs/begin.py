@@ -1,4 +1,4 @@
-"""Start of a job whose script starts Java itself: Java starts while Python imports the script.
+"""Start of a job that needs Java: Java starts in a thread while Python imports the job's script.
 
 In: a script of this folder, and its options. Out: the script, run as Python would run it.
 """

@@ -129,8 +129,9 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether the checkpoint has more in it than a start without a micro-batch creates. If not, it
-    cannot be the reason for a failed start. True if the checkpoint is unreadable.
+    """Whether the checkpoint has more in it than a start without a micro-batch creates. A
+    checkpoint without more cannot be the reason for a failed start. True if the checkpoint is
+    unreadable.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(

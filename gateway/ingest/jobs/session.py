@@ -156,7 +156,9 @@ def _no_warehouse() -> dict[str, str]:
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop a session. If this process has started Java, wait until Java has ended."""
+    """Stop a session. If this process has started Java, end Java, and wait for it, JAVA_ENDS_S
+    seconds at most.
+    """
     with suppress(Py4JError, OSError):  # Java may have ended before
         spark.stop()
     gateway: Any = SparkContext._gateway

@@ -102,9 +102,9 @@ class Feeds:
 
     wait: whether a damaged batch holds its feed; if so, each batch is checked before the offset
     advances. ingested: progress of the table; batches up to it are not read again, whatever offset
-    is requested. trust: trusted gateways; if None, all gateways are trusted. settle: for
-    this many seconds after its file time, a damaged batch counts as an unfinished copy, and holds
-    its feed.
+    is requested. trust: trusted gateways; if None, all gateways are trusted. settle: the time after
+    its file time, in seconds, for which a damaged batch counts as an unfinished copy and holds its
+    feed.
     """
 
     def __init__(

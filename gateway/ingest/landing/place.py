@@ -55,8 +55,8 @@ ROWS_LIMIT = 2**31 - 1
 """Largest number of rows that a manifest may announce."""
 
 CLEANED_LIMIT = 1024 * 1024
-"""Largest number of bytes that are read of the file that names deleted batches: enough for 40,000
-epochs of one gateway.
+"""Largest number of bytes that are read from the file with the deleted batches of a gateway: enough
+for 40,000 epochs.
 """
 
 NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)

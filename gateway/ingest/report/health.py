@@ -121,8 +121,8 @@ def _has_log(name: str) -> bool:
 
 
 def damage(name: str) -> str | None:
-    """Return a sentence about the first missing part of a table: a version of its log, a file, or a
-    part of a file. None if nothing is missing.
+    """Return a sentence about the first damage that is found in a table: a missing version of its
+    log, a missing file, or a file of the wrong size. None if none is found.
     """
     table = opened(name)
     if (gap := log_gap(name, table.version())) is not None:

@@ -23,7 +23,7 @@ EVERY_S = 60.0
 """Seconds between two calls of `alive`."""
 
 SILENT_S = 300.0
-"""If `alive` was not called for this many seconds, the stream counts as dead."""
+"""If `alive` was not called for this many seconds, the state of the stream is `silent`."""
 
 log = logging.getLogger("onceway.ingest")
 

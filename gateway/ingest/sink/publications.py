@@ -2,8 +2,9 @@
 
 In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth. The
 append first reads the log up to its newest version (`Seen`, `Taken`), then appends the unseen rows.
-If another commit has come since then, the append starts again. The commit contains the progress of
-its feeds, so a feed that has only duplicates or damaged batches causes a commit without rows.
+If another commit has come since then, the append starts again. The commit also contains the
+progress of the feeds. So a feed that has only duplicates or damaged batches causes a commit without
+rows.
 """
 
 import logging

@@ -66,9 +66,9 @@ class Exchange:
 
 
 def exchange(payload: int, factor: int, radio: Radio = Radio.SX127X) -> Exchange:
-    """Return the airtime of a reading. payload: bytes of the PUBLISH's payload; the PUBLISH has QoS
-    2 and a topic alias. factor: spreading factor, at 125 kHz and coding rate 4/5. Raises ValueError
-    for an unknown factor, or a frame that is too long.
+    """Return the airtime of a reading, which is sent at QoS 2 with a topic alias. payload: length
+    of the PUBLISH's payload, in bytes. factor: spreading factor, at 125 kHz and coding rate 4/5.
+    Raises ValueError for an unknown factor, or a frame that is too long.
     """
     up = Modulation(factor).airtime(FRAME + PUBLISH + payload + extra(radio))
     answers = Modulation(factor, preamble=preamble(radio, factor))

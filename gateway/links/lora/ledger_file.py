@@ -96,8 +96,8 @@ class Ledgers:
         self._ledgers[band].add(airtime, start)
 
     def ask(self, band: str, airtime: float, now: float) -> bytes:
-        """Return new contents for the file, which reserve `airtime` seconds and a part for later
-        frames. Call `grant` when the contents are on disk.
+        """Return new contents for the file. They reserve `airtime` seconds for this frame, and 1 /
+        _PARTS of the band's limit for later frames. Call `grant` when the contents are on disk.
         """
         more = max(airtime + self._part(band) - self._granted[band], 0.0)
         self._asked = band, more

@@ -14,7 +14,7 @@ class JournalLocked(JournalError):
 
 
 class JournalFull(PublisherError):
-    """The journal is full, and there was no room in time. The message is not accepted."""
+    """The journal was full, and no room became free in time. The message is not accepted."""
 
 
 class Unreadable(PublisherError):

@@ -68,8 +68,8 @@ class WantedFilter(NamedTuple):
 
 
 class WantedFilters(NamedTuple):
-    """Filters of the sender's clients. first, last: whether this is the first or last part of a
-    complete list; otherwise the filters are changes.
+    """Filters of the sender's clients. first, last: whether this is the first or the last part of a
+    complete list. A message that is neither has further filters of a list, or changes.
     """
 
     first: bool

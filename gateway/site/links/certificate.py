@@ -51,8 +51,9 @@ class OwnCertificate:
         self.job = Job("site_certificate", text, RENEWAL_S)
 
     def read(self) -> Membership:
-        """Read the certificate. Renew it if that is due and this gateway has the site's authority.
-        Raises OncewayError if there is no certificate.
+        """Return the membership with this gateway's certificate. If its renewal is due and this
+        gateway has the site's authority, renew it first. Raises OncewayError if there is no
+        certificate.
         """
         own = membership(self._folder, self._name)
         self.renews = authority_of(self._folder) is not None

@@ -23,11 +23,11 @@ class FarMember:
 
     heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
     the time without a link. last: the latest link, which may have ended. problem: why there is no
-    link, or the problem at its start, if known. before: the generation word of the member's
-    previous run (`Link.generation`), "" if unknown. begun: whether `last` is the first link since
-    the member's start. wake: set when the member is to be dialled, or knocked at, at once. knocked:
-    whether `wake` was set because the member has knocked. answered_knock: time of the last answered
-    knock. attempt: the current dialling, which a knock may end.
+    link, or the fault with which the link began; empty if unknown. before: the generation word of
+    the member's previous run (`Link.generation`), "" if unknown. begun: whether `last` is the first
+    link since the member's start. wake: set when the member is to be dialled, or knocked at, at
+    once. knocked: whether `wake` was set because the member has knocked. answered_knock: time of
+    the last answered knock. attempt: the current dialling, which a knock may end.
     """
 
     name: str

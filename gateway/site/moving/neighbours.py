@@ -24,7 +24,7 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 
 
 class SessionLookup(Protocol):
-    """The part of the session lookup that the broker uses: it asks the other members about
+    """The interface of the session lookup for the broker. A lookup asks the other members about
     clients.
     """
 

@@ -1,8 +1,8 @@
 """The site's own authority, and the certificates of its members (X.509, Ed25519).
 
 In: names and public keys. Out: certificates, and statements that a member is removed. Only the
-first gateway of the site has the authority's key. A certificate contains the member's name, and its
-time of issue: its validity begins CLOCK_OFF earlier, so that clocks may differ by that much.
+first gateway of the site has the authority's key. A certificate contains the member's name. Its
+validity begins CLOCK_OFF before its time of issue, so that clocks may differ by that much.
 """
 
 import json

@@ -64,8 +64,8 @@ class InboundMoves:
         client. The bytes of the next part are included.
         """
         self._later: OrderedDict[str, None] = OrderedDict()
-        """Clients whose session has arrived in part. The next part waits until memory has room. The
-        client whose turn is next is first.
+        """Clients whose session has arrived in part. The next part is requested when memory has
+        room. The client whose turn is next is first.
         """
         self._owed = dict.fromkeys(contacts, 0)
         """Number of frames received from each member that this gateway has not yet reported as

@@ -120,8 +120,8 @@ class Files(ABC):
 
 
 def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
-    """Whether the landing place refuses an operation. Raises the error if its cause is not the
-    operation but, for example, the connection (`Files.trouble`).
+    """Carry out an operation, and return whether the landing place has refused it. Raises the error
+    if its cause is not the operation but, for example, the connection (`Files.trouble`).
     """
     try:
         operation(*arguments)
@@ -264,9 +264,10 @@ class _Proof:
                 self._folders.append(f"{gateway}/{INCOMING}")
 
     def hold(self, way: Way) -> _Try | None:
-        """Test a way. Return the test if it succeeded, else None. A test that ends with an error is
-        repeated once, so that one error of a busy place does not change which way is chosen. Raises
-        NotExclusive if the second attempt to rename a file fails as well.
+        """Test a way. Return the test if it succeeded, else None. If the test ends with an error,
+        repeat it once, so that one error of a busy place does not change which way is chosen. If
+        the second test ends with an error, too, return None, or raise NotExclusive for RENAME. An
+        error by `Files.trouble` is raised at once.
         """
         failure: Exception
         for _ in range(2):

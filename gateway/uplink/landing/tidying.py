@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 
 def tidy(files: Files, folder: str) -> list[Exception]:
-    """Remove leftovers from a folder, and return the errors of those that cannot be removed. If the
-    landing place itself fails, its error is returned, too, and the remaining leftovers stay.
+    """Remove leftovers from a folder. If the replacement of a file was interrupted, give the old
+    file its name again. Return the errors of leftovers that cannot be handled. If the landing place
+    itself fails, return its error, too, and leave the remaining leftovers.
     """
     errors: list[Exception] = []
 
