@@ -93,7 +93,7 @@ def main(
 
 
 class InFlight:
-    """Watches paho's log. Reports `again`: PUBLISH after PUBREC, and `resent`: PUBLISH with DUP."""
+    """Reports each repeated PUBLISH in paho's log: as `again` after its PUBREC, else as `resent`."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False
