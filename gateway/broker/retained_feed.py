@@ -65,7 +65,7 @@ class RetainedFeed:
         self._single: dict[tuple[str, str], RetainedMessages] = {}
         """Pairs of a topic that is looked up by name, and the filter that it matches."""
         self._passes: dict[str, list[_Pass]] = {}
-        """By topic prefix: the current pass, and perhaps one for filters that came later."""
+        """For each topic prefix: the current pass, and perhaps one for filters that came later."""
 
     def __bool__(self) -> bool:
         return bool(self.page or self._single or self._passes)

@@ -138,7 +138,7 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""`invalidate` returns False if it had to visit more than about this many index entries."""
+"""Rough bound of the index entries that `invalidate` visits. Beyond this, it returns False."""
 
 _DEPTH = 4
 """Number of levels of a name that the index distinguishes. Deeper levels share an entry."""

@@ -93,7 +93,7 @@ def main(
 
 
 class InFlight:
-    """Reports each repeated PUBLISH in paho's log: as `again` after its PUBREC, else as `resent`."""
+    """Reports repeated PUBLISH packets in paho's log: `again` after a PUBREC, else `resent`."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False
