@@ -152,7 +152,8 @@ class Visitors:
         self._half.halts = self._half_taker.halts = False
 
     async def settle(self) -> None:
-        """Connect all clients until every exchange is complete and every message has arrived."""
+        """Connect all clients again and again, until every exchange is complete and every message
+        has arrived, or PATIENCE_S is over. Then record missing messages in the ledgers."""
         end = time.monotonic() + PATIENCE_S
         while not await self._settled():
             if time.monotonic() > end or self.broken:

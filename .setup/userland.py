@@ -74,7 +74,8 @@ class Userland:
         return wait_for(subject, lambda: self._try(*command))
 
     def outside(self, *command: str) -> None:
-        """Run a command in the folder before the boot, with this machine's network."""
+        """Run a command in the folder (chroot) before the userland boots. The command uses this
+        machine's network."""
         done = subprocess.run(["chroot", self.path, *command], capture_output=True, text=True)
         if done.returncode:
             raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")

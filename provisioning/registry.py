@@ -319,9 +319,10 @@ class Registry:
         return {table: list(self._table(table).rows) for table in ("device", "work")}
 
     def load(self, rows: Rows) -> list[str]:
-        """Replace the rows of devices by the rows of a backup, in one transaction. rows: the result
-        of `dump`. Return the names of devices that were left unchanged: after the time of their row
-        in the backup, they were revoked or admitted here, or got another key or number.
+        """Enter the devices of a backup, in one transaction. Devices that the backup lacks stay.
+        rows: the result of `dump`. Return the names of devices that were left unchanged: after the
+        time of their row in the backup, they were revoked or admitted here, or got another key or
+        number.
         """
         with self._write_transaction():
             present = {row["name"]: row for row in self._table("device").rows}

@@ -103,7 +103,7 @@ def remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a user. A running gateway ends the user's connections at once.
+    """Remove a user. Without --file, a running gateway ends the user's connections at once.
 
     Example: onceway user remove alice
     """

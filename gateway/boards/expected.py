@@ -88,7 +88,7 @@ class Seen:
     lent: bool = False
     """Whether a command has the use of the board's port, for example to flash the board."""
     refused: str | None = None
-    """The port at which a board with this name is refused."""
+    """The port at which a board with this name is refused; None if there is none."""
     refusal: Refusal | None = None
     """The reason why the board is refused. If `refused` is set, None counts as WRONG_KEY."""
 
@@ -283,9 +283,9 @@ class Expected:
         ]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board. Another gateway of the site may have the board's session, so
-        that this gateway does not judge the board. The state is then `elsewhere`, or `paused` while
-        a person has paused the board.
+        """Return the state of a board. If another gateway of the site may have the board's session,
+        this gateway does not judge the board. The state is then `elsewhere`, or `paused` while a
+        person has paused the board.
         """
         if (state := self.states.get(name)) is not None:
             return state

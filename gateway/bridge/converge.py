@@ -119,7 +119,8 @@ class Convergence:
         self._stuck = 0
         """Number of topics that the last comparison could not make equal (`Difference.stuck`)."""
         self.retained_here = self.retained_there = 0
-        """Number of retained messages of each broker after the last comparison."""
+        """After the last comparison, for each broker: number of retained messages that match a
+        filter of the bridge."""
         self.error = ""
         """Reason why the comparison is not complete; empty if the comparison is complete."""
         self.proves = True

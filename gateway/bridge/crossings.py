@@ -73,7 +73,7 @@ class Crossings:
         self.doubted = self.collisions.take()
 
     def returns(self, topic: str, packet: Publish) -> None:
-        """Note that a message came back in a loop and is not forwarded."""
+        """Note that a retained message came back in a loop, and is not forwarded. Ignore others."""
         if packet.retain:
             self.collisions.returns(topic, digest(packet.payload, packet.properties))
 

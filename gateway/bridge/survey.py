@@ -112,7 +112,7 @@ class Survey:
 
     async def write(self, topic: str, payload: bytes) -> bool:
         """Write a retained message. Return False if the other broker refuses it, or does not answer
-        within 5 s.
+        within 5 s. A broker with a Maximum QoS of 0 gives no answer: then return True.
         """
         if not self._far.qos:
             self._far.send(Publish(topic, payload, retain=True))

@@ -268,7 +268,7 @@ class Acl:
         return self._of_boards if board else self._of_users
 
     def _about(self, board: bool, user: str, client: str) -> Iterator[AclSection]:
-        """Yield the sections that match user and client identifier; for a board, only its name."""
+        """Yield the sections that match the client identifier and (not for a board) the user."""
         for section in self._sections(board):
             named = board or any(fnmatchcase(user, pattern) for pattern in section.named_users)
             if named and any(fnmatchcase(client, pattern) for pattern in section.clients):

@@ -56,7 +56,7 @@ class Pause:
         self._broker = broker
         self.key = key
         self.record = record
-        """Last pause of the client; None before it, and after an accepted publication."""
+        """The client's last pause. None before the first one, and once its reason has ended."""
         self.shared = shared
         """Whether all clients without an identifier at this address share the record. If so, no
         publication is postponed: each is accepted or refused at once. If one is refused within the

@@ -65,7 +65,7 @@ class RetainedFeed:
         self._single: dict[tuple[str, str], RetainedMessages] = {}
         """Sources for the topics that are looked up by name, by topic and matching filter."""
         self._passes: dict[str, list[_Pass]] = {}
-        """Passes by topic prefix: the current one, and one for filters that came later."""
+        """For each topic prefix: the current pass, and perhaps one for filters that came later."""
 
     def __bool__(self) -> bool:
         return bool(self.page or self._single or self._passes)

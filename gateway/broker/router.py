@@ -5,8 +5,8 @@ a topic are matched once and used until a subscription that may match the name i
 removed (`topic.py`).
 
 A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. At each
-level of the name, the matching nodes at most double. Levels of a filter after a `+` and deeper than
-_FREE_LEVELS are counted and bounded.
+level of the name, the matching nodes at most double. A filter's levels from its first `+` on that
+are deeper than _FREE_LEVELS are counted and bounded.
 
 Rules: a session gets a message once, however many of its filters match [MQTT-3.3.4-2], at their
 highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; or, if configured, a copy for
@@ -164,7 +164,7 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return the number of a filter's levels that are after a `+` and deeper than _FREE_LEVELS."""
+    """Return how many levels of a filter, from its first `+` on, are deeper than _FREE_LEVELS."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0

@@ -112,8 +112,8 @@ class Recovered:
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)
     queue: list[tuple[Any, ...]] = field(default_factory=list)
-    """Deliveries that were or may have been in flight, as session and `StoredDelivery`, in order of
-    session and first number."""
+    """Deliveries that were in flight, or may have been: session, and columns of `StoredDelivery`.
+    In order of session and first number."""
     tails: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """Tails of queues: session, first number, number after the last, messages, bytes without
     OVERHEAD."""

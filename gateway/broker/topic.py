@@ -138,7 +138,7 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Largest number of index entries that `invalidate` visits, roughly. With more it returns False."""
+"""Rough bound of the index entries that `invalidate` visits. Beyond this, it returns False."""
 
 _DEPTH = 4
 """Number of levels of a name that the index distinguishes. Deeper levels share an entry."""

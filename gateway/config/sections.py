@@ -994,10 +994,10 @@ class Config(Section):
         )
 
     def owns_identifier(self, user: str, client: str) -> bool:
-        """Whether no other user can do harm with a client identifier. True in three cases: the
-        client has no user name; no other user may take the identifier; or this user is the only one
-        whose access rules contain `%c`, so that another user could read nothing by taking the
-        identifier.
+        """Whether rules with `%c` let this client read. They do in three cases: the client has no
+        user name; its identifier is the user name, alone or followed by `:` and more text; or no
+        other user has such rules for reading. In these cases, no other user can read more by taking
+        the identifier.
         """
         named = {
             name

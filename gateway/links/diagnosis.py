@@ -144,7 +144,7 @@ class Restarts:
             self.count += 1
 
     def verdict(self, now: float) -> str | None:
-        """Return a sentence while the board keeps restarting, or None."""
+        """Return a sentence if the board keeps restarting; None otherwise."""
         if len(self._starts) < _STARTS:
             return None
         lasted = self._starts[-1] - self._starts[0]

@@ -140,7 +140,7 @@ class PortStatus:
     starts: int = 0
     """Number of the device's starts since the port was opened."""
     refusal: Refusal | None = field(default=None, kw_only=True)
-    """Reason why `refused` is refused."""
+    """Reason why the board named in `refused` is refused."""
 
 
 class SerialPort:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SAVE_S = 600.0
 LOOK_S = 1.0
-"""Interval between two checks of connected boards."""
+"""Seconds between two checks of the connected boards."""
 STATE = "$state"
 """Topic level of the state. No name of a reading begins with `$` (RFC 8428, section 4.5.1)."""
 

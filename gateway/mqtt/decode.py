@@ -75,7 +75,8 @@ def decode(
     first: int, body: bytes, version: int, sender: Side = Side.CLIENT, lenient: bool = False
 ) -> Packet:
     """Return a packet that `sender` has sent. first: its first byte. body: all bytes after the
-    fixed header. version: ignored for CONNECT. lenient: accept any reason code in any packet.
+    fixed header. version: ignored for CONNECT. lenient: accept a reason code that this packet must
+    not have, and replace an unknown one (`nearest`).
     """
     if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")

@@ -145,7 +145,7 @@ class ClientLink:
         self._undelivered = 0
         """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
-        """Unsent bytes of the transport at the last check; 0 if they are not more than MANY."""
+        """Unsent bytes of the transport at the last check; 0 for MANY bytes or fewer."""
         self._waiting: deque[memoryview] = deque()
         """Output that the transport does not have yet: large payloads, and all output after them.
         `feed` passes this output on in parts, as the transport can send them. Thus only a small

@@ -200,8 +200,8 @@ class Checkpointer:
                 database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
 
     def _note(self, rest: int) -> None:
-        """Note the result of a checkpoint. rest: number of pages that the checkpoint could not
-        copy.
+        """Note a success if the rest of the log is smaller than WAL_BYTES. rest: number of pages
+        that the last checkpoint could not copy.
         """
         if rest * self._frame < WAL_BYTES:
             self.job.succeed()

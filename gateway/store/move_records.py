@@ -71,9 +71,7 @@ def head(now: int, messages: int, body: bytes) -> bytes:
 
 
 def without_move(body: bytes) -> bytes:
-    """Return a first part in the form of older members: if the second record is MOVE, that record
-    is left out.
-    """
+    """Return a first part as older members expect it: without a MOVE as its second record."""
     begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
     if len(body) < begin + _LENGTH.size:
         return body

@@ -165,7 +165,7 @@ class SpoolChecks:
 
 
 def _write(database: sqlite3.Connection, sums: Sequence[Sum]) -> None:
-    """Write checks of new rows. Delete checks of rows that were removed from the spool."""
+    """Write the checks `sums` of new rows. Delete checks of rows that have left the spool."""
     if not sums:
         return
     lowest = "(SELECT coalesce(min(id), 1 << 62) FROM spool)"

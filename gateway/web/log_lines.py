@@ -48,7 +48,7 @@ class LogLines(logging.Handler):
 
     def after(self, number: int, wanted: str, level: str) -> dict[str, Any]:
         """Return the lines with a higher number than `number`. wanted: a text that each line
-        contains. level: the lowest level.
+        contains, in any case. level: the lowest level.
         """
         least = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         levels = logging.getLevelNamesMapping()

@@ -33,7 +33,7 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 LOOK_S = 15.0
-"""Longest wait for an event, in seconds: shorter than the lifetime of a connection to the page."""
+"""Longest time that the listing of the ports may take, in seconds."""
 _KIND = re.compile(r"[a-z0-9-]{1,40}")
 _LONGEST = 500
 _MOST_LINES = 1000

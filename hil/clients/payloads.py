@@ -145,6 +145,6 @@ def number_of(rng: random.Random) -> float:
 
 
 def text_of_all(rng: random.Random) -> str:
-    """Return an empty, short or long text, with quotes, zeros, and characters of 1 to 4 bytes."""
+    """Return a random text, empty or not: quotes, zeros, and characters of 1 to 4 bytes."""
     characters = 'a"\\\0\n\u00e9\u20ac\U0001f321\U0010fffd'
     return "".join(rng.choices(characters, k=rng.choice((0, 1, 12, 400))))

@@ -93,7 +93,7 @@ def main(
 
 
 class InFlight:
-    """Watches paho's log. Reports `again`: PUBLISH after PUBREC, and `resent`: PUBLISH with DUP."""
+    """Reports repeated PUBLISH packets in paho's log: `again` after a PUBREC, else `resent`."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False

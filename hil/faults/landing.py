@@ -53,7 +53,7 @@ class LandingUnwritable(Kind):
 
 
 class BatchCopy(Kind):
-    """The newest batch lands again as the first of another epoch."""
+    """The newest batch lands again, as the first batch of another epoch."""
 
     part: ClassVar[str] = "landing"
     lane: ClassVar[str] = "landing copies"

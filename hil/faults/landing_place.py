@@ -34,7 +34,7 @@ class LandingPlace:
         mount.symlink_to(landing.name)
 
     def unmount(self) -> None:
-        """Replace the uplink's folder by a file: no program can write below it, not even root."""
+        """Replace the uplink's folder by a file, so that not even root can write below the path."""
         stand_in = self._mount.with_suffix(".away")
         stand_in.write_text("The landing place is away, by the plan of faults.\n")
         os.replace(stand_in, self._mount)

@@ -53,9 +53,9 @@ class Result:
     publications: list[Publication]
     """Publications in order of their key."""
     produced: int
+    """Number of readings and messages, without the boards' status messages."""
     rows: int
-    """produced: number of readings and messages. rows: number of rows at the hop of the claim.
-    Neither counts the status messages of boards."""
+    """Number of rows at the hop of the claim, without those of status messages."""
     claim: str
     statuses: int
     """Number of status messages of the boards."""

@@ -205,7 +205,7 @@ def _struck_there(
 def _waited(
     fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Return whether another fault was in progress at every count from `aim` to `hit`."""
+    """Return whether other faults were in progress at every count from `aim` on, before `hit`."""
     if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
         return False
     free = aim

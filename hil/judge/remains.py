@@ -155,8 +155,8 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 def _busy(
     events: Sequence[Event], used: dict[tuple[str, int], list[tuple[float, float]]]
 ) -> Iterator[str]:
-    """Yield a sentence for each program that used more CPU than its publications need. used: pairs
-    of time and processor time in s, by program and process.
+    """Yield a sentence for each program that used more CPU in the second half of its life than BUSY
+    and PUBLICATION_S allow. used: pairs of time and processor time in s, by program and process.
     """
     publications = [(one.hop, one.t / 1e9) for one in events if one.event == "publication"]
     for (program, _), looks in used.items():

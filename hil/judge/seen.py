@@ -32,7 +32,7 @@ class Seen:
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
     """Lists of devices that the gateways publish, by origin and position in a store."""
     landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
-    """Lists of devices that landed in batches, with their keys."""
+    """Key and row of each list of devices that landed in a batch."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Time when a gateway was gone for good, for each publication that it had not landed."""
@@ -80,7 +80,7 @@ class Seen:
     """Age in seconds of a batch's oldest row at which the batch is cut, even if it is not full."""
     nameless: Nameless = field(default_factory=Nameless)
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads that a client or real board sent; a board may repeat a publication with another."""
+    """Payloads sent by clients and real boards. A board may repeat a key with another payload."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Number of newest files whose smallest and largest values are queried. Also the number of newest
-versions that are compared.
+"""Number of newest files whose smallest and largest values are queried, and number of newest
+versions that are compared with the version before them.
 """
 WRITTEN_S = 60.0
 """Largest difference, in seconds, between a file's time in the log and on disk."""

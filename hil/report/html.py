@@ -1,4 +1,4 @@
-"""Findings as one HTML page without scripts, fonts and pictures, which phones can show, too."""
+"""Findings as one HTML page, which phones can show, too. It has no scripts, fonts or pictures."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

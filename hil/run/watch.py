@@ -67,7 +67,7 @@ class Watch:
         self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
-        """Watch all hops, wake the faults, and check that no program has ended by itself."""
+        """Watch all hops, wake due faults, and check that no program has ended by itself."""
         while True:
             site.check()
             self._look()

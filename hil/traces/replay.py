@@ -93,9 +93,9 @@ class Replay:
         return fates
 
     def _drawn(self, rng: random.Random) -> int:
-        """Return the index of the frame to begin with. Without a pace, draw a frame that arrived;
-        with a pace, draw a moment of the recording, and take the next frame that arrived. From
-        there, go on to 1 to MOST_BEFORE frames (drawn, too) before the next loss.
+        """Return the index of the frame to begin with. Draw a place: a frame that arrived; with a
+        pace, the next one that arrived after a drawn moment. From there, go on to 1 to MOST_BEFORE
+        frames (drawn, too) before the next loss or silence.
         """
         count = len(self._fates)
         if self._pace is None:

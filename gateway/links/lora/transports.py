@@ -141,7 +141,7 @@ class Transports:
 
     @property
     def names(self) -> list[str]:
-        """Names of the boards in session."""
+        """Names of the boards that have a session."""
         peers = [transport.peer for transport in self._transports.values() if not transport.closed]
         return [peer.device.name for peer in peers if peer.device is not None]
 

@@ -75,8 +75,9 @@ class OwnCertificate:
             self._spawn(self._renew(link, data))
 
     async def _renew(self, link: Link | None, data: bytes = b"") -> None:
-        """Renew this gateway's certificate if `link` is None. Otherwise answer the member's request
-        (`data` is empty), or accept the certificate in the member's answer.
+        """Renew this gateway's certificate if `link` is None. Otherwise handle a message of the
+        member at the other end. Empty `data` is a request: answer it. Other `data` is the answer to
+        a request: accept the certificate in it.
         """
         try:
             if link is not None and link.certificate is not None and not data:

@@ -185,8 +185,8 @@ class Net:
         return self._far[member].begun
 
     def removed_members(self) -> list[str]:
-        """Return the names of removed members. A member that has joined again with a newer
-        certificate is left out.
+        """Return the names of removed members, without members that are connected: such a member
+        has joined again, with a newer certificate.
         """
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)

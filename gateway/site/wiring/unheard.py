@@ -31,7 +31,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
         self._next = 0.0
 
     def begin(self, key: str) -> None:
-        """Mark a session that will begin: it is suspect and unheard from the next commit on."""
+        """Mark a session that will begin as suspect and unheard, with the next commit."""
         place = self._places.of(key)
         place.suspect = place.unheard = True
         self._places.save(key)
