@@ -165,7 +165,7 @@ class QueueAge:
 
     def seconds(self, now: float, first: int) -> float:
         """Return the age of the oldest message in seconds. The result may be too low by up to two
-        SAMPLE_S.
+        SAMPLE_S, and by more once a long queue has had _MOST_SAMPLES samples.
         """
         for time, after in self._samples:
             if after > first:
