@@ -256,7 +256,7 @@ class Outgoing:
         self._packets: list[Piece] = []
         self._size = 0
         self._commit = 0
-        """Number of the commit that the packets wait for."""
+        """Number of the commit that must be on disk before the packets are sent."""
 
     def add(self, packets: Piece, commit: int) -> None:
         large = len(packets) >= LARGE
