@@ -71,7 +71,7 @@ def import_registry(
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write the file whole or not at all, readable for its owner only."""
+    """Write the file completely or not at all. Only its owner may read it."""
     new = None
     try:
         descriptor, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")

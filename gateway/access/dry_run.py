@@ -1,4 +1,5 @@
-"""A dry run of the access rules, which finds known users and boards that can publish nothing.
+"""A dry run of the access rules, which finds likely mistakes: known users and boards that can
+publish nothing, boards that can get no commands, and denials that do not apply to boards.
 
 In: the `[[acl]]` sections, the names of users and of registered boards. Out: a sentence for each
 kind of mistake, for `onceway gateway check-config`.
@@ -20,8 +21,8 @@ def mistakes(
     *,
     anonymous: bool = False,
 ) -> list[str]:
-    """Return likely mistakes in the rules. A user is tried with its own name as client identifier,
-    and with every pattern of identifiers in a section. anonymous: whether a listener accepts
+    """Return likely mistakes in the rules. Each user is tried with its own name as client
+    identifier, and with each text in `clients` of a section. anonymous: whether a listener accepts
     clients without a user name.
     """
     acl = Acl(sections, frozenset(boards).__contains__)

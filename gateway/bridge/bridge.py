@@ -315,8 +315,8 @@ class Bridge:
     # -- suspects (`gateway/bridge/suspects.py`)
 
     def _has_suspects(self, requests: list[Request]) -> bool:
-        """Whether a PUBLISH, PUBREL or request (SUBSCRIBE, UNSUBSCRIBE) must be sent alone, because
-        it may have ended an earlier connection.
+        """Forget the suspects that will not be sent again. Return whether suspects remain: then
+        each suspect is sent alone. requests: the SUBSCRIBE and UNSUBSCRIBE to send.
         """
         session = self._queue.session
         again = session.send_flow.flights.to_resend if session is not None else set()

@@ -89,10 +89,11 @@ class Comparison:
         mark: str,
         only: Collection[str] | None = None,
     ) -> Difference:
-        """Return the differences. before: our messages by topic, before the survey. arrived: topics
-        of messages that have come from the other broker since `before` was read. known: whether the
-        other broker has lost no message since the last mark. mark: the mark that this bridge adds
-        to messages. only: the topics that were read, None for all.
+        """Return how the retained messages of both brokers differ. before: our messages by topic,
+        before the survey. arrived: topics of messages that have come from the other broker since
+        `before` was read. known: whether the other broker has lost no message since the last mark.
+        mark: the mark that this bridge adds to messages. only: the topics that were read, None for
+        all.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {

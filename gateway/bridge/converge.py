@@ -481,7 +481,7 @@ class Convergence:
 
     def _send(self, link: Link, topic: str, message: Retained | None) -> bool:
         """Queue our retained message, or its deletion, for the other broker. Return False if there
-        is no room.
+        is no room, or if the bridge is not connected.
         """
         broker = self._engine.broker
         self._engine.begin()

@@ -70,8 +70,9 @@ class Counts:
             )
 
     def came_back(self, packet: Publish, other: str) -> None:
-        """Count a message that has come back to this bridge. Log the first one from each other
-        bridge. other: the last bridge that the message crossed.
+        """Count a message that has come back to this bridge. other: the last bridge that the
+        message crossed. Log the first message from each such bridge, for at most _MOST_LOOPS
+        bridges.
         """
         self.looped += 1
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:

@@ -37,9 +37,9 @@ class Pauses:
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt to connect. lasted_s: duration of the last
-        connection. suspects: None in general. While packets that may have ended a connection are
-        sent alone (`suspects.py`), the number of packets found guilty since the last acknowledged
-        message. This number then takes the place of the number of failures.
+        connection. suspects: None, except while packets that may have ended a connection are sent
+        alone (`suspects.py`). Then the number of packets found guilty since the last acknowledged
+        message; it replaces the number of failures.
         """
         if suspects is not None:
             self._tries = suspects

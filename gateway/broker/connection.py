@@ -379,8 +379,8 @@ class Connection:
 
     def remember(self, wire: bytes) -> bool:
         """Count the memory of a topic name that gets an alias. If the names of all connections
-        would take too much memory, count nothing and return False. Each connection may keep a few
-        names."""
+        would take too much memory, count nothing and return False. Even then, each connection may
+        have a few names."""
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
             broker.names + size > broker.limits.memory_bytes // _NAMES

@@ -160,7 +160,7 @@ class NeededRows:
         self.finished: list[tuple[int, int]] = []
         """Queue rows to be deleted, each as session number and first message number."""
         self.dead: list[int] = []
-        """Ids of messages to be deleted."""
+        """Ids of messages to be deleted, unless new messages take the ids over."""
         self.reused: set[int] = set()
         """Ids that were in `dead`, and that new messages of the open changes have taken over."""
         self._references = dict(references)
@@ -191,7 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Remove a reference of a run to its message. After the last one, `run.message` is 0."""
+        """Note that one queue row less refers to a run. After the last one, `run.message` is 0."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
@@ -256,7 +256,7 @@ class Outgoing:
         self._packets: list[Piece] = []
         self._size = 0
         self._commit = 0
-        """Number of the commit that the packets wait for."""
+        """Number of the commit that must be on disk before the packets are sent."""
 
     def add(self, packets: Piece, commit: int) -> None:
         large = len(packets) >= LARGE

@@ -47,7 +47,7 @@ class Effects:
         """Whether all queues together exceed their bound in bytes."""
 
     def fault(self, connection: Attached) -> None:
-        """Note that a call for a connection has raised an exception."""
+        """Note an exception in a call for a connection. The connection has to end."""
         self.faults[connection] = None
         self.waiting = True
 

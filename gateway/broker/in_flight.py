@@ -48,7 +48,7 @@ class InFlight:
         return delivery, delivery.skip + number - delivery.first
 
     def ends(self) -> list[int]:
-        """Return the numbers of the oldest and the latest message of QoS 1 and of QoS 2, sorted."""
+        """Return the numbers of the oldest and the latest message in flight of each QoS, sorted."""
         return sorted(
             number_of(identifier, delivery.first)
             for flights in (self.acknowledging, self.receiving)

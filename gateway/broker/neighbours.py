@@ -96,8 +96,8 @@ class Neighbours:
         """Add rows about peer gateways to the open changes, just before a commit takes them."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note that the open changes have become this commit. Called before new changes begin, if
-        the commit has rows about peer gateways, or if a second disk is required.
+        """Note that the open changes have become this commit. Called at once, and only if the
+        commit has rows about peer gateways or a second disk is required.
         """
 
     def on_disk(self, number: int) -> None:

@@ -208,9 +208,9 @@ def _drop_expired(core: Core, session: Session) -> bool:
 
 
 def _oldest(core: Core, session: Session) -> int | None:
-    """Return the index in `pending` of the delivery to drop first: the oldest except notices, or
-    the oldest notice if too many notices come first. None if that delivery is not in memory.
-    """
+    """Return the index in `pending` of the delivery to drop first: the oldest delivery that is not
+    a notice. If too many notices come before it, return the index of the oldest notice. None if the
+    delivery to drop is not in memory."""
     send_flow = session.send_flow
     if not send_flow.pending or not send_flow.pending[0].notice:
         return 0 if send_flow.pending else None
@@ -238,8 +238,8 @@ def _drop_oldest(
     core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
 ) -> int:
     """Drop unsent messages of the oldest delivery, until `messages` messages and `size` bytes are
-    freed or no message is left. Return how many messages are dropped. bound: its key, for the log.
-    """
+    freed or none is left. Return the number of dropped messages. bound: key of the bound, for the
+    log."""
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
     if at is not None:

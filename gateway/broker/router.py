@@ -336,7 +336,7 @@ class Router:
         return max((item.qos for session, item in members if counts(session)), default=None)
 
     def matches_again(self, session: Session) -> None:
-        """Match the topics of a session's filters again: another session gets its messages now."""
+        """Match the topics of a session's filters again, because its messages go elsewhere now."""
         filters = session.subscriptions
         if not all(self._index.invalidate(split_shared(item)[1]) for item in filters):
             self.changed()

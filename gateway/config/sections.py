@@ -305,7 +305,7 @@ class LimitsSection(Section):
     """
     outgoing_bytes: Count = 4 * MEGABYTE
     """Size limit of the output that one client has not read yet. Beyond it, QoS 0 messages are
-    dropped, other messages wait in the queue, and the gateway stops reading from the client.
+    dropped, other messages wait in the queue, and the gateway reads little more from the client.
     """
     subscriptions: Count = 1000
     """Largest number of subscriptions of one session."""

@@ -425,7 +425,7 @@ class Commits:
         self._loop = loop
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._held_back: list[ClientLink] = []
-        """Links from which the gateway does not read until a commit is on disk."""
+        """Links from which the gateway does not read until the next commit is on disk."""
         self.stopped = False
         self._writing = 0
         """Number of the commit that the writer has, 0 for none."""
@@ -478,7 +478,7 @@ class Commits:
         )
 
     def hold_back(self, link: ClientLink) -> None:
-        """Stop reading from a publisher until a commit is on disk."""
+        """Stop reading from a publisher until the next commit is on disk."""
         link.hold_back()
         self._held_back.append(link)
 

@@ -310,7 +310,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return the class or function that makes `Neighbours`: for a site if there is or was one."""
+    """Return the maker of `Neighbours`: `alone` if the gateway has never been in a site."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

@@ -96,7 +96,7 @@ class Checkpointer:
         self._frame = page + FRAME_BYTES
         self._index = Index(path)
         self._frames = 0
-        """Number of frames in the log after the last commit."""
+        """Number of frames that the log had after the last commit."""
         self.waits = 0
         """Number of times since the start that the writer had to wait because the log had reached
         its bound.

@@ -357,7 +357,9 @@ def _with_flows(database: sqlite3.Connection) -> int:
 
 
 def note_flows(database: sqlite3.Connection) -> None:
-    """Record that each existing session has a row in `flow`."""
+    """Record in `meta` that each session up to the present highest id has a row in `flow`, with the
+    number of this start.
+    """
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT ?, (SELECT value FROM meta WHERE key = 'boot') || ' '"
         " || (SELECT coalesce(max(id), 0) FROM session)",

@@ -205,7 +205,7 @@ def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
 
 
 def note_start(database: sqlite3.Connection, boot: int) -> None:
-    """Record that start `boot` is one of a version that writes checks."""
+    """Record that this start is by a version that writes checks. boot: number of the start."""
     database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (WRITER, f"{boot}"))
 
 

@@ -161,7 +161,8 @@ CREATE VIEW spool_last AS SELECT max(
     coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)) AS id;
 """
 """View with the highest id that a spool row ever had. When the newest rows and batches are deleted,
-`meta.spool.last` keeps the id. AUTOINCREMENT would write a page more at each commit.
+`meta.spool.last` keeps the id. AUTOINCREMENT would keep it, too, but write a page more at each
+commit.
 """
 
 _KEEP_SPOOL_LAST = """
@@ -330,9 +331,9 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """For the database, its log and its index: remove the rights of accounts outside the file's
-    group, and give the uplink write access if it has an account of its own. SQLite creates log and
-    index with the mode of the database.
+    """Restrict the database, its log and its index to their owner and group, and give the uplink
+    write access if it has an account of its own. SQLite creates log and index with the mode of the
+    database.
     """
     for end in ("", "-wal", "-shm"):
         file = path.with_name(path.name + end)

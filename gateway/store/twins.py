@@ -100,9 +100,8 @@ def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None
 
 
 def accept(database: sqlite3.Connection, first: _Bound, after: _Bound) -> None:
-    """Copy the rows that lack a copy, and whose copies would have keys between `first` and `after`;
-    None: no bound. A salvage calls this for a damaged part of `twin`: rows without a copy would
-    count as changed.
+    """Add every missing copy whose key is between `first` and `after`; None: no bound. A salvage
+    calls this for a damaged part of `twin`, because a row without a copy would count as changed.
     """
     bounds = [f"(kind, key) {sign} (?, ?)" for sign, key in ((">", first), ("<", after)) if key]
     within = " AND ".join(bounds) or "TRUE"

@@ -106,9 +106,10 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read the rows that an order names, after all commits submitted before it. answer: called
-        on the writer's thread with the order and the rows. After an internal error, damage, or
-        `READS` disk errors, `answer` gets an exception in place of the rows. If the writer is
-        stopped between two attempts, `answer` is not called.
+        on the writer's thread with the order and the rows. An error that may be temporary is
+        retried, up to `READS` attempts in all. If the read still fails, or fails with another
+        error, `answer` gets the exception in place of the rows. If the writer is stopped between
+        two attempts, `answer` is not called.
         """
 
         def read(database: sqlite3.Connection) -> None:

@@ -82,7 +82,7 @@ async def connected(
 
 def _addresses(host: str, port: int, until: float) -> list[Any]:
     """Return the results of `socket.getaddrinfo`, at least one. Concurrent callers share one
-    lookup.
+    lookup. until: monotonic time, in seconds, at which TimeoutError is raised.
     """
     key = host, port
     with _lock:

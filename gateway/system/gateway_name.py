@@ -60,8 +60,7 @@ def problem(name: str) -> str | None:
 
 def caution(name: str) -> str | None:
     """Return a reason why no new gateway should get this permitted name, in words that follow the
-    name; None if there is no reason. On SMB and FAT, the folders of two similar names may be the
-    same folder.
+    name; None if there is no reason.
     """
     where = "SMB and FAT, to which the landing place may be moved one day"
     if found := "".join(sorted(set(name) & set('<>:"|*'))):

@@ -144,7 +144,9 @@ class SavedFile:
     def __init__(self, file: Path, content: str, mode: int = 0o666) -> None:
         self.job = Job(file.name, f"{file}: {content} cannot be written", FILE_S)
         self.unwritten: str | None = None
-        """The text of the last failed write, which is tried again; None after a success."""
+        """The text of the last write if it failed; the caller has to write again. None after a
+        success.
+        """
         self._file = file
         self._mode = mode
         self._writing = Lock()

@@ -43,7 +43,7 @@ class OwnedByAnother(OncewayError):
 class Mark:
     """The content of owner.json. owner: owner number of the store. landed: number of the newest
     batch of `epoch` when the mark was written. host: host name of the owner. since: time of the
-    mark. Users read `host` and `since`.
+    mark. `host` and `since` are only shown to people.
     """
 
     owner: str

@@ -122,7 +122,9 @@ class PageFlash:
         return likely + mine + [entry for entry in found if entry not in likely]
 
     def _knows(self, port: str) -> bool:
-        """Return whether `choices` has offered a port. No other port is passed to a command."""
+        """Return whether the gateway serves a port, or `choices` has found it. No other port is
+        passed to a command.
+        """
         known = {port.path for port in self._ports()}
         known |= {name for entry in self._plugged for name in (entry["port"], entry["stable"])}
         return port in known
@@ -242,8 +244,9 @@ async def _ignore(line: str) -> bool:
 async def _run(
     words: list[str], within: float, hear: Callable[[str], Awaitable[bool]]
 ) -> tuple[int, str, str]:
-    """Run a command. Return exit code, standard output, and lines of standard error that `hear` did
-    not take. If the command takes more than `within` seconds, kill it and raise TimeoutError.
+    """Run an `onceway` command. Return its exit code, its standard output, and the first
+    _MOST_LINES lines of standard error that `hear` did not take. If the command takes more than
+    `within` seconds, kill it and raise TimeoutError.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", *words),

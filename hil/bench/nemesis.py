@@ -18,8 +18,8 @@ NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds that suit only benches without clients, in which all boards have a radio."""
 NO_KILLS = {"number-taken"}
-"""Kinds after which a bench must not kill the gateway: it would have no sessions then, and boards
-and clients would publish messages in flight again.
+"""Kinds after which a bench must not kill the gateway. At its next start it would forget its
+sessions, and boards and clients would publish messages in flight again.
 """
 BEYOND = (
     NO_CLIENTS

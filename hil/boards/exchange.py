@@ -48,10 +48,10 @@ class Delivery:
 
 @dataclass
 class Gateway:
-    """One gateway with one serial port. deliveries: in order of arrival. After a PUBREL, its
-    identifier belongs to a new delivery. commands: payloads of commands. Once the board has
-    subscribed, it gets them at QoS 2, one after the other. obeyed: number of completed commands.
-    """
+    """One gateway with one serial port. deliveries: in order of arrival. After a PUBREL, the next
+    PUBLISH with its identifier is a new delivery. commands: payloads of commands. Once the board
+    has subscribed, it gets them at QoS 2, one after the other. obeyed: number of completed
+    commands."""
 
     commands: Sequence[bytes] = ()
     obeyed: int = 0

@@ -17,7 +17,7 @@ class Strikes:
     def __init__(self) -> None:
         self._board: SimulatedBoard | None = None
         self._shift = 0
-        """Conversions of the earlier boards. A place minus this counts the present board's."""
+        """Conversions of the earlier boards. A place minus this is a place of the present board."""
         self._events: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
         """Place and command of each fault that has not happened yet, by the fault's name."""

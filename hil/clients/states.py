@@ -91,7 +91,7 @@ def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) ->
 
 
 def retained(port: int, end: str) -> dict[str, str]:
-    """Return, by topic, the payloads of the retained messages that this broker has."""
+    """Return the payload, in hex, of each retained message below STATES at the broker, by topic."""
     found = {}
     with Connection(port, Connect(f"states-{end}")) as connection:
         connection.send(Subscribe(1, ((f"{STATES}/#", 0),)))

@@ -87,7 +87,7 @@ class RealBoardByAir(RealBoard):
         """Do nothing: there is no wire."""
 
     async def stop_sampling(self) -> None:
-        """Order the board to stop sampling, then reset it to learn its next sequence from HELLO."""
+        """Let the board stop sampling and send everything. Reset it to learn its next sequence."""
         command = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, command)
         await wait_until(lambda: command in self._sent.obeyed)

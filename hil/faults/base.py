@@ -187,8 +187,8 @@ class Kind(BaseModel, ABC):
             )
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """Yield number and place of each fault: one fault in each of `count` equal parts of
-        `between`. total: highest possible place.
+        """Yield number and place of each fault. `between` is divided into `count` equal parts, and
+        each fault gets a random place in its part. total: highest possible place.
         """
         low, high = self.between
         for number in range(self.count):

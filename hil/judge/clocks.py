@@ -50,8 +50,8 @@ ROUNDED = 2
 """Factor by which the error that a board states for its time may exceed the real error, because the
 stated error is rounded."""
 SOME = 20
-"""Smallest number of timestamps that `always_off` judges. In a set of this size, at least one is
-expected without a delay from a clock or a late WELCOME."""
+"""Smallest number of timestamps that `always_off` judges. In such a set, at least one should not be
+late because of a clock or a late WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """All times of a board may be too early, or too late, by this much: both clocks drop the fraction
 of a second. Late WELCOMEs do not count here, because not every WELCOME is late."""
@@ -92,7 +92,7 @@ class _Line:
 
     def met(self, life: tuple[int, int]) -> int | None:
         """Return the time of the board's first PUBLISH after the first WELCOME between two starts
-        (`life`), or None. The board sent an earlier PUBLISH before its start."""
+        (`life`), or None. A PUBLISH before this WELCOME was sent before the start."""
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
             return None

@@ -94,7 +94,7 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
-    """Yield a sentence for each kind of mistake: its first message, and the number of others."""
+    """Yield a sentence per kind of mistake, with its first message and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for mistake, subject in faults:
         found[mistake][subject] = None

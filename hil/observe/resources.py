@@ -14,7 +14,7 @@ UTIME, STIME, THREADS, RSS = 11, 12, 17, 21  # fields of /proc/PID/stat after th
 
 
 def note_usage(history: History, service: str, pid: int) -> None:
-    """Record CPU, memory, threads and files of a process; nothing if it has just ended."""
+    """Record CPU, memory, threads and files of a process, unless it has just ended."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())

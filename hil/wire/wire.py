@@ -178,7 +178,7 @@ class Wire:
             self._obey(order, now)
 
     def obey_placed(self, now: float) -> None:
-        """Obey the orders that are due at the PUBLISH that the board has just sent."""
+        """Note the board's new publications, and carry out the orders that waited for them."""
         if self._publications > self._reported_count:
             self._reported_count = self._publications
             for line in self._lines.values():

@@ -14,8 +14,8 @@ from gateway.ingest.dedup.ranges import Key
 from gateway.ingest.delta.commits import Commit
 
 MOST = 10_000
-"""Largest number of pairs of device and incarnation in one note. Pairs with fewer duplicates are
-left out, because every reader of the log must read the note.
+"""Largest number of pairs of device and incarnation in one note, which every reader of the log must
+read. If there are more pairs, those with the fewest duplicates are left out.
 """
 
 DOUBLES = "doubles"

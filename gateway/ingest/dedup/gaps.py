@@ -20,9 +20,7 @@ class DeviceGaps:
 
 
 def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
-    """Yield the devices with missing sequences. A device with more missing sequences comes
-    earlier.
-    """
+    """Yield the incarnations with missing sequences, those with the most missing ones first."""
     found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
     before: dict[Key, int] = {}
     for key, first, last in seen.as_ranges():

@@ -57,8 +57,8 @@ class Seen:
 
     def load(self) -> None:
         """Read the newest snapshot and the commits after it. Without a snapshot, read the keys of
-        the whole table. A snapshot is ignored if the log never had its version: the table was then
-        replaced by a copy.
+        the whole table. A snapshot is ignored if its version or its mark does not fit the log: the
+        table was then replaced by a copy.
         """
         head = self._writer.version()
         found = snapshot.load(

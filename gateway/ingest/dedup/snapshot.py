@@ -32,9 +32,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A saved set of ranges. covers: table version. table: id of the table; another id shows that
-    another table has taken its folder. mark: mark of the table's log at version `covers`
-    (`CommitLog.mark`); another mark shows that an older copy of the table has taken its folder.
+    """A saved set of ranges. covers: table version. table: id of the table; if it differs, another
+    table is in the folder now. mark: mark of the table's log at version `covers`
+    (`CommitLog.mark`); if it differs, an older copy of the table is in the folder now.
     """
 
     ranges: SeenRanges

@@ -68,7 +68,9 @@ class Taken:
             version -= 1
 
     def catch_up(self, head: int) -> None:
-        """Read the notes of other writers' commits up to version `head`."""
+        """Read the notes of the commits after version `covers`, up to version `head`. If one of
+        them has rewritten the table, or was deleted from the log, call `load` instead.
+        """
         for version in range(self.covers + 1, head + 1):
             commit = self._commits.read(version)
             if commit is None or commit.operation in REWRITING:
@@ -77,8 +79,9 @@ class Taken:
             self.landed(commit.note, version)
 
     def _is_overtaken(self, commit: Commit) -> bool:
-        """Whether the table was rewritten just before this commit, and the writer of the commit did
-        not notice (`delta/public.py`). The commit's note then describes the earlier table.
+        """Whether another writer may have rewritten the table between this commit and the version
+        on which the commit is based, unnoticed by the commit's writer (`delta/public.py`). The
+        commit's note then describes the earlier table.
         """
         based_on = commit.note.get(BASED_ON)
         if based_on is None:

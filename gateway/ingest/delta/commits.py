@@ -147,8 +147,9 @@ class CommitLog:
         return f"{version} "
 
     def holds(self, mark: str) -> bool:
-        """Whether this log contains the commit that a mark names. If the commit's file was deleted
-        by a cleanup, or the mark has no nonce, nothing can be compared, and the result is true.
+        """Whether this log contains the commit that a mark names. If a cleanup has deleted the
+        commit's file since then, or the mark has no nonce, nothing can be compared, and the result
+        is true. For a mark with GONE, it is false.
         """
         number, _, nonce = mark.partition(" ")
         commit = self.read(int(number))

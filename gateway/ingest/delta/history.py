@@ -72,7 +72,8 @@ class HistoryLog(CommitLog):
 
     def _load(self, count: int) -> int | None:
         """Read the newest `count` commits. Return the newest version; None if there is none. Raises
-        OncewayError if a commit differs from the cached one, or the table no longer exists.
+        OncewayError if a commit differs from the cached one, or if a table that was read before no
+        longer exists.
         """
         try:
             rows = self._table.delta().history(count).collect()

@@ -480,8 +480,8 @@ class Feeds:
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
         """Return the reason why a feed whose last read batch is `ingested` cannot continue. None if
         it can, or if no later batch exists. surely: whether to list the feed. If not, a few
-        look-ups are made, which find a gap only if at least as many batches follow it as are
-        missing in it.
+        look-ups are made. They are sure to find a gap only if at least as many batches follow it as
+        are missing in it.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)

@@ -488,7 +488,9 @@ class Landing:
         )
 
     def manifest(self, feed: str, number: int) -> Announced | None:
-        """Return the manifest of a batch; None if it is missing."""
+        """Return the manifest of a batch, with a `flaw` if it is unreadable or invalid; None if it
+        is missing.
+        """
         try:
             text = self._read(f"{feed}/{file_stem(number)}.json", MANIFEST_LIMIT)
         except FileNotFoundError:

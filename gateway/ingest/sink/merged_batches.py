@@ -197,8 +197,8 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
 
 
 def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
-    """Return the number of duplicates by device. first_ones: positions of the rows that are not
-    duplicates.
+    """Return the number of duplicates by device and incarnation. first_ones: positions of the rows
+    that are not duplicates.
     """
     if len(first_ones) == rows.num_rows:
         return []

@@ -18,7 +18,8 @@ from gateway.ingest.sink.readings import EXPIRED
 class Changes:
     """The changes of `publications` between two versions. new_rows, removed_rows: rows of
     `publications`. If `whole` is true, `new_rows` has all rows, and the derived table must be
-    computed again from them. commits: the commits that are still in the log.
+    computed again from them. commits: the commits between the versions; empty if the log no longer
+    has all of them.
     """
 
     new_rows: DataFrame

@@ -68,7 +68,8 @@ class Removed:
 
     def heard(self, removals: Iterable[Removal]) -> bool:
         """Add removals. Return whether any is new. New ones apply at once, and are on disk after
-        `save`. Raises SiteError for statements that the authority did not sign.
+        `save`. Raises SiteError for a statement that the authority did not sign, and if more than
+        MOST names would be removed.
         """
         with self._turn:
             newer = self._newer(removals)

@@ -125,8 +125,8 @@ class Contact:
 
     def silent_from(self, asked: float, patience: float) -> float:
         """Return the time from which the member counts as silent if it has not answered by then.
-        asked: time of the query. patience: latest time up to which the client can wait, if the
-        member is expected or busy.
+        asked: time of the query. patience: time until which the client can wait for a member that
+        is expected or busy.
         """
         deadline = asked + self.answer_s
         if self.up and self.mute:

@@ -93,8 +93,8 @@ class Ending:
         self._mark_searches_suspect = mark_searches_suspect
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._pending = dict.fromkeys(contacts, 0)
-        """Number of Over messages of each member that are answered later, when the ends are on
-        disk.
+        """Number of Over messages of each member that wait for their answers, until the ends of the
+        sessions are on disk.
         """
         self._confirmed: OrderedDict[str, int] = OrderedDict()
         """Epoch, by client, of the other member's record that last replaced the record here
@@ -102,8 +102,8 @@ class Ending:
         """
 
     def joined(self, member: str) -> None:
-        """Begin to notify the member of all outdated sessions. The member gets a lease only after
-        these notifications.
+        """Begin to notify the member of all its outdated sessions. It gets a lease only after these
+        notifications.
         """
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))

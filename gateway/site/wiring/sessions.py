@@ -150,7 +150,9 @@ class SessionHolder:
         self.places.forget_idle()
 
     def _mark_all_suspect(self) -> None:
-        """Mark all sessions as suspect, except those of internal clients."""
+        """Mark all sessions as suspect that are here, have moved away, or are on their way here.
+        Sessions of internal clients are left out.
+        """
         self.unheard.doubt()
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
