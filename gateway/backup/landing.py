@@ -57,6 +57,7 @@ def _put_piece(landing: Landing, name: str, data: bytes) -> None:
         raise OncewayError(
             f"there is a backup {name} already", landing.url, "Try again in a second"
         )
+    landing.discard(name)  # a damaged backup would count as one, and push a good one out
     raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
 
 

@@ -18,7 +18,7 @@ from gateway.commands import control_client as control
 from gateway.errors import OncewayError
 from gateway.system.last_backup import LATE_S, LastBackup, last_backup
 from gateway.system.lock import ProcessLock
-from gateway.uplink.landing import Landing, open_landing
+from gateway.uplink.landing import Landing, Unreachable, open_landing
 from tests.backup.test_backup import backed_up, onceway, site
 from tests.service.process import gateway
 
@@ -47,6 +47,21 @@ def make(place: Landing, file: Path, *times: datetime, keep: int = 7) -> None:
     for now in times:
         put(place, "site-7", "00c0ffee", file, now)
         remove_old(place, "site-7", keep, now)
+
+
+def test_backup_that_reads_back_wrong_does_not_stay(
+    local: Landing, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(local, whole, NOON, keep=1)
+    before, create = stored(local), local.create
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "create", lambda name, data: create(name, data[::-1]))
+        for day in (1, 2):
+            with pytest.raises(Unreachable, match="reads back with other bytes"):
+                put(local, "site-7", "00c0ffee", whole, NOON + day * DAY)
+            assert stored(local) == before
+    make(local, whole, NOON + 3 * DAY, keep=2)
+    assert stored(local)[:1] == before, "no damaged one counts among the backups to keep"
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=1), DAY, 7 * DAY, 30 * DAY], ids=str)
