@@ -158,14 +158,15 @@ class QueueAge:
         samples = self._samples
         while samples and samples[0][1] <= first:
             del samples[0]
-        if not samples or samples[-1][1] != after:
+        apart = 2 * (now - samples[0][0]) / _MOST_SAMPLES if samples else 0.0
+        if not samples or (samples[-1][1] != after and now - samples[-1][0] >= apart):
             samples.append((now, after))
         if len(samples) > _MOST_SAMPLES:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message in seconds. The result may be too low: by up to two
-        SAMPLE_S, or by more after samples were dropped.
+        """Return the age of the oldest message in seconds. It may be too low: by two SAMPLE_S, or by
+        2 %.
         """
         for time, after in self._samples:
             if after > first:

@@ -9,6 +9,7 @@ from gateway.bridge.pauses import LONGEST_S
 from gateway.bridge.status import (
     LATE_S,
     REMEDIES,
+    SAMPLE_S,
     BridgeStatus,
     QueueAge,
     is_late,
@@ -39,6 +40,17 @@ def test_age_stays_right_when_samples_are_thinned() -> None:
     for second in range(5_000):
         ages.sample(float(second), 1, second + 2)
     assert ages.seconds(5_000.0, 1) == 5_000.0
+
+
+@pytest.mark.parametrize("days", [0.01, 0.1, 1, 10])
+def test_age_of_a_queue_that_moves_slowly_is_right(days: float) -> None:
+    """A message comes with each sample, and one leaves with every second sample."""
+    ages, count = QueueAge(), int(days * 86_400 / SAMPLE_S)
+    for number in range(count):
+        ages.sample(number * SAMPLE_S, number // 2, number + 1)
+    now, first = count * SAMPLE_S, count // 2
+    age = now - first * SAMPLE_S
+    assert age - max(2 * SAMPLE_S, 0.02 * age) <= ages.seconds(now, first) <= age
 
 
 def test_a_bridge_is_late_after_three_pauses_between_attempts() -> None:
