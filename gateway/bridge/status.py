@@ -165,7 +165,7 @@ class QueueAge:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message in seconds. It may be too low: by two SAMPLE_S, or by
+        """Return the age of the oldest message in seconds. It may be too low, by two SAMPLE_S or
         2 %.
         """
         for time, after in self._samples:
