@@ -90,7 +90,10 @@ class PageFlash:
 
     async def choices(self) -> dict[str, Any]:
         """Return ports that are plugged in or that the gateway serves, and kinds of boards."""
-        code, out, errors = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
+        try:
+            code, out, errors = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
+        except TimeoutError:
+            code, out, errors = 1, "", f"no answer within {LOOK_S:.0f} s"
         if code:
             log.error("`onceway board ports` failed: %s", errors)
         self._plugged = json.loads(out) if not code else []

@@ -11,6 +11,8 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, expect
 
+from gateway.boards import admission
+from gateway.web import page_flash
 from hil.boards.simulator import SimulatedBoard
 from provisioning.registry import Registry
 from tests.web.page import OPERATOR, USER, browser, page
@@ -88,6 +90,17 @@ async def test_a_board_is_added_updated_and_replaced(
         await expect(alert).to_be_empty()
         assert known.get("roof-1").key != key
         assert [line for line in there.running.log if f"'{OPERATOR}' asked for it" in line]
+
+
+async def test_slow_listing_of_the_ports_leaves_the_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(page_flash, "LOOK_S", 0.001)
+    flash = page_flash.PageFlash(tmp_path, admission.Registry(tmp_path), list)
+    found = await flash.choices()
+    assert found["ports"] == []
+    assert {"name": "uno", "title": "Arduino Uno R3"} in found["kinds"]
+    assert "`onceway board ports` failed: no answer within 0 s" in caplog.text
 
 
 async def test_failed_write_is_answered_with_a_sentence(
