@@ -535,7 +535,9 @@ class AccessSection(Section):
     refused with 0x88.
     """
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
-    """Seconds for which a yes also holds for further CONNECTs with the same password."""
+    """Seconds for which a yes of the command or the URL also holds for further CONNECTs with the
+    same password.
+    """
 
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":

@@ -70,7 +70,7 @@ def _of_another_board(draw: random.Random, frame: bytes, other: bytes) -> bytes:
 
 WAYS = (_flipped, _cut, _longer, _of_another_key, _mixed, _next, _of_another_board)
 SHORTEST = 7
-"""Length of the shortest frame of Onceway, in bytes."""
+"""Length of the shortest radio frame of a board or gateway, in bytes."""
 
 
 class Foreign:

@@ -202,7 +202,9 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at `folder` if a fault of kind `cut` needs it and this machine can do it."""
+        """Return a context: a disk at `folder` if a fault of kind `cut` can and must use one, else
+        None.
+        """
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
@@ -347,8 +349,8 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, and run the faults of its board. Stop when the device has the
-        planned number of readings, no later fault waits for publications, and one session was as
-        long as the bench asks. Stop, too, if the board breaks the rules of its ledger.
+        planned number of readings, no later fault waits for publications, and one session was long
+        enough (`has_turns`, MOST_READINGS). Stop, too, if the board breaks the rules of its ledger.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
