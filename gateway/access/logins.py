@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 200
 MOST_OF_ONE = 32
 MOST_AT_ONCE = 8
-"""Largest number of simultaneous calls of a hook, which may be slow."""
+"""Largest number of simultaneous calls of a hook, for trusted users and for all others each."""
 
 ALIKE_S = 0.5
 """Delay of a refusal to an address that must wait, in seconds. A comparison takes less, so the

@@ -381,7 +381,7 @@ class PageSection(Section):
     the client's address.
     """
     operators: list[str] = []
-    """Shell patterns of the users who may change things on the page, and see everything."""
+    """Shell patterns of the users who see everything on the page, and may change things."""
     viewers: list[str] = []
     """Shell patterns of the users who may view the page; they see the topics that [[acl]] lets them
     read. If neither operators nor viewers are given, all users may view everything.
