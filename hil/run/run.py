@@ -202,9 +202,7 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Return a context: of a disk at `folder` if faults of kind `cut` can have one, else of
-        None.
-        """
+        """Mount a disk at `folder` if a fault of kind `cut` needs it and this machine can do it."""
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
