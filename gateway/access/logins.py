@@ -1,8 +1,8 @@
 """Checks of logins off the event loop: one password after the other, fairly.
 
 In: orders of the broker, each a CONNECT whose login is to be checked. Out: the result of each,
-handed to `answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with
-up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
+handed to `answered` on the event loop. Questions for a hook (`hook.py`) have queues of their own,
+each with up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
 A comparison takes a fifth of a second on a small machine, and 32 MiB of memory. So one comparison
 runs at a time, and:
