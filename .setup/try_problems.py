@@ -124,7 +124,7 @@ class Problems:
         self._run("sh", "-c", PYTHON, "sh", "-c", SPEAK, command, f"/run/{unit}/control")
 
     def status(self, name: str = BOARD) -> tuple[int, dict[str, Any]]:
-        """Return the exit code of `onceway status`, and its row of the board."""
+        """Return the exit code of `onceway status`, and the row of the board in its output."""
         done = self._userland.enter(("onceway", "status", "--json"))
         found = json.loads(done.stdout)
         if "error" in found:  # the gateway starts

@@ -2,8 +2,8 @@
 the radios of the gateway that runs in the registry's folder, if any. Out: a `RadioPlan`.
 
 For an option that the user leaves out, the value comes from the gateway's radio, else from the
-board, else from the defaults of a `[[lora]]` section. A board keeps its number; a new board gets
-the lowest free one.
+board, else from the defaults of a `[[lora]]` section. Only the power is POWER whenever it is left
+out. A board keeps its number; a new board gets the lowest free one.
 """
 
 from dataclasses import dataclass
@@ -92,9 +92,7 @@ def _radio(registry: Registry, name: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _free(registry: Registry, name: str, network: int, radio: dict[str, Any]) -> int:
-    """Return the number that the gateway's configuration has for the name, else the lowest free
-    number.
-    """
+    """Return the number that the board has already, else the lowest free number."""
     numbers = {int(number): owner for number, owner in radio["numbers"].items()}
     if own := [number for number, owner in numbers.items() if owner == name]:
         return own[0]

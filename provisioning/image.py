@@ -19,7 +19,7 @@ _SIGNATURE = b"OWFW\x01"
 def write_identity(
     path: Path, board: Board, identity: Identity, radio: RadioPlan | None = None
 ) -> None:
-    """Write a HEX file with the identity page alone, which leaves a board's firmware as it is."""
+    """Write a HEX file with only the identity page. It leaves a board's firmware unchanged."""
     alone = IntelHex()
     alone.puts(board.identity, page(identity, radio))
     path.touch(mode=0o600)

@@ -125,9 +125,9 @@ def existing_registry(path: Path | None) -> Registry:
 
 
 def registry_file(path: Path | None) -> Path:
-    """Return the file of the named registry, or of this machine's gateway. Raises OncewayError if
-    there is no gateway, and NotAllowed if this account may not write to its registry. To use
-    another registry, which no gateway reads, its file must be named.
+    """Return the registry's file. path: a registry; or a gateway's configuration file; None for
+    this machine's gateway. Raises OncewayError if there is no gateway, and NotAllowed if this
+    account may not use the gateway's registry. A registry that no gateway reads must be named.
     """
     if path is not None and not _is_config(path):
         return path

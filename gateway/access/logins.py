@@ -1,8 +1,8 @@
 """Checks of logins off the event loop: one password after the other, fairly.
 
 In: orders of the broker, each a CONNECT whose login is to be checked. Out: the result of each,
-handed to `answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with
-up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
+handed to `answered` on the event loop. Questions for a hook (`hook.py`) have queues of their own,
+each with up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
 A comparison takes a fifth of a second on a small machine, and 32 MiB of memory. So one comparison
 runs at a time, and:
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 200
 MOST_OF_ONE = 32
 MOST_AT_ONCE = 8
-"""Largest number of simultaneous calls of a hook, which may be slow."""
+"""Largest number of simultaneous calls of a hook, for trusted users and for all others each."""
 
 ALIKE_S = 0.5
 """Delay of a refusal to an address that must wait, in seconds. A comparison takes less, so the

@@ -43,8 +43,8 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
 
 
 def make_data_folder(data: Path, manifest: Manifest) -> None:
-    """Create the data directory if it does not exist. If root does this, the directory belongs to
-    the account that owned the store when the backup was made, if that account exists.
+    """Create the data directory if it does not exist. If root creates it, give it to the account
+    that owned the store at the time of the backup, unless there is no such account here.
     """
     if data.exists():
         return

@@ -1,10 +1,10 @@
 """The list of devices for the centre: publications on the topic `onceway/devices`.
 
-In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once a
-day. The payload is a JSON list of objects with `name`, `board`, `port` and `firmware`, as in
-`onceway device list --json`. From this list, the ingest fills board, firmware and link of its table
-of devices. With an `[uplink]` the topic is spooled whatever `[spool] topics` says; without an
-`[uplink]` no list is published.
+In: the device registry. Out: one publication at QoS 1 after each change of the list, and when the
+newest list is a day old. The payload is a JSON list of objects with `name`, `board`, `port` and
+`firmware`, as in `onceway device list --json`. From this list, the ingest fills board, firmware and
+link of its table of devices. With an `[uplink]` the topic is spooled whatever `[spool] topics`
+says; without an `[uplink]` no list is published.
 
 `DATA/device-list.json` has the hash, the time and the spool row of the newest list, so that a
 restart does not publish the same list again. If the store has no such row, the store was restored

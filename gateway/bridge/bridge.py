@@ -362,7 +362,7 @@ class Bridge:
         return self._pairing.identify(pair)
 
     def _mark(self, pair: Pair) -> str:
-        """Return the mark that this bridge adds to messages. By the mark, the bridge recognizes
+        """Return the mark that this bridge adds to messages. By the mark, the bridge recognises
         messages that come back in a loop.
         """
         return f"{self._counts.bridge}/{pair.mark}"
@@ -398,8 +398,9 @@ class Bridge:
     # -- subscriptions
 
     def _subscription_changes(self) -> list[Packet]:
-        """Return a SUBSCRIBE for the filters of `up` that our session lacks, and an UNSUBSCRIBE for
-        its filters that are not in `up`.
+        """Return a SUBSCRIBE for the filters of `up` that our session lacks or has with another
+        QoS, and an UNSUBSCRIBE for the session's filters that are not in `up`. Leave out a packet
+        without filters.
         """
         section, session = self.section, self._queue.session
         subscribed = {} if session is None else session.subscriptions

@@ -141,7 +141,7 @@ class Collisions:
         return max(0.0, self._due_at - self._now()) if self.topics else math.inf
 
     def take(self) -> list[str]:
-        """Return `topics`, whose messages are about to be read, and empty it."""
+        """Return the topics whose messages are about to be read, and empty `topics`."""
         found, self.topics = list(self.topics), {}
         return found
 

@@ -104,7 +104,9 @@ class Link:
 
 
 class Convergence:
-    """The comparison of the retained messages of one bridge, during each connection."""
+    """Compares the retained messages of both brokers of a bridge on each connection, and makes them
+    equal.
+    """
 
     def __init__(self, engine: Engine, section: BridgeSection) -> None:
         self._engine = engine
@@ -113,7 +115,8 @@ class Convergence:
         self._file = AgreedFile(engine.broker.config.gateway.data, section.name, own.has)
         self.agreement = Agreement(0, {}, 0)
         self._read = False
-        """Whether `agreement` was read from the disk."""
+        """Whether the file of agreements was read, or cleared because the key `retained` is false.
+        """
         self._differ: int | None = None
         """Number of topics that still differ after the last comparison; None if unknown."""
         self._stuck = 0

@@ -51,7 +51,7 @@ class Counts:
         their PUBREL. They may have arrived.
         """
         self._loops: set[str] = set()
-        """Bridges that have sent messages back in a loop. Each is logged once."""
+        """Bridges from which messages came back, each logged once; at most `_MOST_LOOPS`."""
         self._crossed = Counter[int]()
         """Number of times that each message has crossed since `_since`."""
         self._since = 0.0

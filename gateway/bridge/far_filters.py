@@ -25,7 +25,7 @@ from gateway.mqtt.reason import ReasonCode
 log = logging.getLogger(__name__)
 
 _ONLY_NEW = 1
-"""Retain Handling: retained messages only for a new subscription."""
+"""Retain Handling 1: send retained messages only if the subscription is new."""
 _LAST_IDENTIFIER = 65_535
 """Packet identifiers of requests count down from here; identifiers of messages count up from 1."""
 
@@ -48,7 +48,7 @@ class FarFilters:
         """Filters that the other broker refuses, with the reason."""
         self._subscribed: Pair | None = None
         self._qos = section.qos
-        """QoS of the subscriptions, within the limits of the other broker."""
+        """QoS to subscribe with: the section's, or the other broker's maximum if that is lower."""
         self._granted: dict[str, int] = {}
         """QoS that the other broker has granted, by filter."""
 

@@ -47,7 +47,7 @@ class Held:
 
     @property
     def size(self) -> int:
-        """Number of payload bytes of the waiting messages."""
+        """Total payload of the waiting messages, in bytes."""
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:

@@ -215,8 +215,8 @@ class OwnQueue:
             self._counts.sent += 1
 
     def take_out(self, packet: Publish) -> None:
-        """Remove a message from our broker's queue, because it must not be forwarded. This happens
-        as soon as our broker has sent the message.
+        """Remove a message at QoS 1 or 2 from our broker's queue, because it must not be forwarded.
+        This happens after our broker's current work (`_soon`).
         """
         near = self.near
 

@@ -101,8 +101,8 @@ class Suspects:
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Handle the end of the connection. If `blamed`, count it against the keys in flight that
-        may have caused it. blamed: whether the other broker closed the connection, and gave no
+        """Handle the end of the connection. If `blamed`, the end counts against the keys in flight
+        that may have caused it. blamed: whether the other broker closed the connection, and gave no
         reason or a reason that concerns a message. now: time in seconds.
         """
         in_flight, self._in_flight = self._in_flight, {}

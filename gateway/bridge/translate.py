@@ -33,7 +33,7 @@ MARK = "onceway-bridge"
 """Name of the user property that each bridge adds to the messages that cross it. Its value is
 GATEWAY/BRIDGE/WORD, where WORD is random and stays the same for the life of the bridge."""
 MARK_BYTES = 512
-"""Largest number of bytes by which the mark makes a packet longer."""
+"""Largest number of bytes that the mark adds to a packet."""
 NO_MARK = "a bridge that leaves no mark"
 
 

@@ -189,8 +189,8 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds: what an MQTT 5 client asks for, or the limit
-    if that is lower. In older versions, 0 with Clean Session 1, else the limit."""
+    """Return the Session Expiry Interval in seconds. MQTT 5: the client's value, at most the limit.
+    Older versions: 0 with Clean Session 1, else the limit."""
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER

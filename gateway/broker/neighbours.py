@@ -54,7 +54,7 @@ class Neighbours:
         return ()
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
-        """Return the session that a message for `session` goes to, and the properties to send."""
+        """Return the session whose queue gets a message for `session`, and properties to send."""
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:

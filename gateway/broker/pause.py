@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 disk. Each checks whether the peer gateway with that disk still answers.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds of the whole spool. If it accepts any publication, none of these bounds is reached."""
+"""Bounds of the whole spool. If the spool accepts any publication, it is below these bounds."""
 
 
 class Pause:

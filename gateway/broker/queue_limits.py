@@ -123,7 +123,7 @@ def _forces(session: Session, qos: int) -> bool:
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
-    """Return how many more messages of `each` bytes the bounds of a queue allow."""
+    """Return for how many more messages of `each` bytes a queue has room; 0 or less if none."""
     messages, size = bounds(core, session, grace=grace)
     send_flow = session.send_flow
     return min(messages - send_flow.messages, (size - send_flow.size) // each)
@@ -283,7 +283,7 @@ def trim(core: Core, session: Session) -> None:
 
 def shorten_longest_queues(core: Core) -> None:
     """If all queues together exceed their bound, drop messages of the longest queues, or end their
-    sessions, until 1 / _SPARE of it is free. Queues that refuse publishers stay as they are."""
+    sessions, until 1 / _SPARE of the bound is free. Queues that refuse publishers are left out."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

@@ -147,7 +147,7 @@ class ReceiveFlow:
             self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
-        """Forget identifiers. Return the positions in `identifiers` of unknown identifiers."""
+        """Forget identifiers. Return the positions in `identifiers` of those that were unknown."""
         received, bits = self.received, self._bits
         unknown = []
         for position, identifier in enumerate(identifiers):

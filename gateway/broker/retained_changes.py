@@ -21,7 +21,7 @@ from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
 BEFORE = 1
-"""Version of the retained messages from the time when this gateway had no neighbours."""
+"""Version of retained messages that were published while this gateway had no neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16

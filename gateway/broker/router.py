@@ -116,7 +116,7 @@ class Route:
         self.no_local = len(local) < len(subscriptions)
         """Whether any subscription has No Local. If so, `own` is for the session's own messages."""
         self.own = Route(session, local) if local and self.no_local else None
-        """Route of the session's own messages, if `no_local`. None if it must not get them."""
+        """If `no_local`: route of this session's own messages; None if it must not receive them."""
 
 
 class RoutedTopic(Topic):

@@ -57,7 +57,7 @@ class Spool:
         self.boot = boot
         """Number of the gateway's present start, which each row contains."""
         self.full = False
-        """Whether a message was refused for lack of room since rows were last removed."""
+        """Whether the spool has had no room for a message since rows were last removed."""
         self.lowest = parts[0][0] if parts else next_row
         """Id of the oldest row when the store was last checked."""
         self.oldest: Oldest | None = None

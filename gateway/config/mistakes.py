@@ -76,7 +76,7 @@ class MayNotRead(ConfigError):
 
 
 def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
-    """Return the mistakes that pydantic found, and the checks between keys that failed
+    """Return the mistakes that pydantic found, and those that the checks between keys found
     (`between.py`). values: the content of the file.
     """
     found: list[Any] = error.errors()

@@ -381,7 +381,7 @@ class PageSection(Section):
     the client's address.
     """
     operators: list[str] = []
-    """Shell patterns of the users who may change things on the page, and see everything."""
+    """Shell patterns of the users who see everything on the page, and may change things."""
     viewers: list[str] = []
     """Shell patterns of the users who may view the page; they see the topics that [[acl]] lets them
     read. If neither operators nor viewers are given, all users may view everything.
@@ -535,7 +535,9 @@ class AccessSection(Section):
     refused with 0x88.
     """
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
-    """Seconds for which a yes also holds for further CONNECTs with the same password."""
+    """Seconds for which a yes of the command or the URL also holds for further CONNECTs with the
+    same password.
+    """
 
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":

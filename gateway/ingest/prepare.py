@@ -63,7 +63,7 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
 
 
 def _practise(memory: str | None, archive: Archive = "leave") -> str:
-    """Run the ingest on one batch. Return its output. Raises OncewayError."""
+    """Run the ingest on one batch. Return the text that the ingest printed. Raises OncewayError."""
     with tempfile.TemporaryDirectory(prefix="onceway-practice-") as name:
         folder = Path(name)
         table = folder / "table"

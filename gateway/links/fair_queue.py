@@ -1,4 +1,5 @@
-"""A queue of waiting clients, for example for a login, with a total bound and a bound per address.
+"""A queue of clients that wait, for example for a login, with a total bound and a bound per
+address.
 
 In: a client and its address. Out: the client to drop if too many wait, and the client to serve
 next. An address can harm only its own clients: if too many wait, the address with the most waiting

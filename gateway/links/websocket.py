@@ -308,7 +308,7 @@ def _is_machine(name: str) -> bool:
 
 
 def _offers_mqtt(request: web.BaseRequest) -> bool:
-    """Whether a client offers a subprotocol that this server knows."""
+    """Whether a client offers one of `SUBPROTOCOLS`."""
     offered = request.headers.getall("Sec-WebSocket-Protocol", ())
     names = {name.strip() for line in offered for name in line.split(",")}
     return not names.isdisjoint(SUBPROTOCOLS)

@@ -187,7 +187,7 @@ class Pingresp:
 
 @dataclass(slots=True)
 class Disconnect:
-    """DISCONNECT. In 3.1.1 and 3.1 only clients send it, without a reason."""
+    """DISCONNECT. In MQTT 3.1.1 and 3.1, only a client sends it, and it has no reason code."""
 
     reason: ReasonCode = ReasonCode.NORMAL_DISCONNECTION
     properties: Properties | None = None

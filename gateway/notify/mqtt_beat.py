@@ -37,7 +37,7 @@ _LONGEST_PACKET = 65_536
 
 
 async def keep(section: NotifySection, alive: Callable[[], None]) -> None:
-    """Connect, and send heartbeats until the connection ends. Then raises OncewayError, OSError or
+    """Connect, and send heartbeats until the connection ends. Then raise OncewayError, OSError or
     TimeoutError with the reason. alive: called whenever the broker has answered.
     """
     async with _connected(section) as line:

@@ -184,7 +184,7 @@ class _Line:
         self._is_quiet = is_quiet
 
     async def deliver(self, message: Message, limit_s: float) -> None:
-        """Send a message. Raises the channel's error, or TimeoutError if the channel hangs."""
+        """Send a message. Raises the channel's error, or TimeoutError after `limit_s` seconds."""
         await self._patience.wait(partial(self._send, message), limit_s)
 
     async def run(self) -> None:

@@ -40,8 +40,8 @@ _PIECES = 4
 """Number of parts of `_PIECE` bytes that the transport gets before the gateway serves other links.
 """
 _MOST_PACED = 1_000_000
-"""Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
-whose user exceeds the quota.
+"""If a client whose user exceeds the quota has more postponed input than this, in bytes, the
+gateway stops reading from the client.
 """
 _PART_PACED = 4
 """Postponed input may take 1 / _PART_PACED of `limits.memory_bytes`. The rest is for clients within

@@ -184,8 +184,8 @@ class Engine:
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection. doing: words for the log, after "while", such as "writing
-        its output".
+        """Make a call for one connection. An exception in the call ends the connection (`fault`).
+        doing: words for the log, after "while", such as "writing its output".
         """
         if self.broken:
             return

@@ -23,7 +23,7 @@ exists: the uplink itself reads the keys when it starts.
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
-    """Return keys that differ and take effect at the next start only, such as `gateway.data`."""
+    """Return changed keys that take effect only at the next start, such as `gateway.data`."""
     keys = []
     for section in type(new).model_fields:
         before, after = getattr(old, section), getattr(new, section)

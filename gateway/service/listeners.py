@@ -305,7 +305,7 @@ class Listeners:
 
     async def _replace(self, going: list[_Network], coming: list[_Network], *, waits: bool) -> None:
         """Stop the listeners in `going` and start those in `coming`. If a listener can't start,
-        open the old listeners again.
+        start those in `going` again, and raise OncewayError. waits: as for `Endpoint.listen`.
         """
         for item in going:
             item.listener.stop()

@@ -14,10 +14,11 @@ a start treats the store as follows:
   publishes its journal again. Duplicates have the same identity in the table, if their sender gave
   them one, as boards do.
 
-Three signs distinguish generations. `meta.restored` is written by `onceway store backup` into the
-copy, and by the uplink if the landing place holds batches of another generation. The file
-`generation` beside the database holds the same random word as `meta.generation`, which changes
-while the gateway runs. `meta.machine` holds the machine's serial number.
+Four signs show another generation. `meta.restored` exists: `onceway store backup` writes it into
+the copy, and the uplink writes it if the landing place holds batches of another generation. The
+random word in the file `generation` beside the database is not in `meta.generation`, or one of the
+two is missing. The word changes while the gateway runs. `meta.machine` is not the machine's serial
+number. The write-ahead log of a run that did not end cleanly is gone (`run_marks.py`).
 """
 
 import os

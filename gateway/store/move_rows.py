@@ -161,7 +161,7 @@ def name_of(key: str) -> str:
 
 
 def moved_of(state: Recovered) -> Moved:
-    """Return what a store has recorded about session moves; empty if it has recorded nothing."""
+    """Return a store's records about session moves, or an empty `Moved`."""
     return state.neighbours if isinstance(state.neighbours, Moved) else Moved()
 
 

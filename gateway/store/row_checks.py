@@ -298,7 +298,9 @@ def _text(data: Any) -> Any:
 
 
 def _sum(cells: Sequence[Any]) -> int | None:
-    """Return the check of a row of _CELLS; None if a cell has an impossible value."""
+    """Return the check of a spool row; None if a cell has an impossible value. cells: those of
+    `_CELLS`.
+    """
     number, device, incarnation, sequence, client, topic, payload, *rest = cells
     if any(isinstance(cell, bytes) for cell in (incarnation, sequence, *rest)):
         return None

@@ -37,8 +37,7 @@ _SHARE = 16
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
-"""Factor from the size of a message to the space that it takes: in the log, in the database, and as
-overhead of pages.
+"""A message takes this many times its size: in the log, in the database, and as overhead of pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75

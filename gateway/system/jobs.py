@@ -20,7 +20,7 @@ from gateway.system.causes import UNKNOWN, cause
 log = logging.getLogger(__name__)
 
 FILE_S = 60.0
-"""Longest time in seconds for which a file may stay unwritten."""
+"""Seconds for which the write of a file may hang or fail before this is reported as a problem."""
 FORGET_S = 3600.0
 """Seconds for which an internal error in the background is shown as a problem."""
 LOOP_S = 60.0

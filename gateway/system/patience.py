@@ -19,8 +19,8 @@ class Patience:
     async def wait(self, call: Callable[[], object], limit_s: float) -> None:
         """Make a call, and wait until it returns. Raises the error of the call, and TimeoutError
         after `limit_s` seconds. After a TimeoutError the call continues in its thread. The next
-        call begins only after this call has returned, so that two calls never send the same message
-        at a time.
+        call begins only after this call has returned, so that two calls never send a message at the
+        same time.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + limit_s

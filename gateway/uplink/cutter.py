@@ -62,7 +62,9 @@ class Cutter:
                 path.unlink()
 
     def due(self, flush: bool = False) -> bool:
-        """Whether a batch should be cut now. flush: whether a single row is enough."""
+        """Whether a batch should be cut now. If so, damaged rows are set aside first, and at least
+        one row remains. flush: whether a single row is enough, even one that waits for the clock.
+        """
         count, size = self._spool.waiting(self._limits.batch_count)
         if not count:
             self._waiting_since = None

@@ -124,7 +124,9 @@ Where = Callable[[str, int], dict[str, Any]]
 Get = Callable[[], Awaitable[bytes | None]]
 """A function that returns the next event of a stream, or None after the last one."""
 Publishing = Callable[[str, Publish], Awaitable[str | None]]
-"""Publishes a message for a user. Returns why the message was refused, or None."""
+"""A function that publishes a message for a user. It returns the reason if the message was refused,
+else None.
+"""
 
 
 Site = Callable[[], Awaitable[dict[str, Any]]]

@@ -13,10 +13,11 @@ from gateway.uplink.where import doubts_of, in_gateway, unknown
 
 
 def where(config: Config, device: str, sequence: int) -> dict[str, Any]:
-    """Return the places of a reading, by these keys. places: see `gateway.uplink.where.Place`.
-    unknown: where the reading may be if there are no places, else None. doubts: answers that the
-    board got while its session was suspect (`gateway/store/doubts.py`). error: why the reading
-    cannot be looked up; present only in this case.
+    """Return where a reading is, in a dict with these keys. places: see
+    `gateway.uplink.where.Place`. unknown: where the reading may be if there are no places, else
+    None. doubts: answers that the board got while its session was suspect
+    (`gateway/store/doubts.py`). error: why the reading cannot be looked up; present only in this
+    case.
     """
     landing = without_password(config.uplink.landing).rstrip("/") if config.uplink else None
     try:

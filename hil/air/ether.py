@@ -144,8 +144,8 @@ class Ether:
         return found
 
     def end(self, frame: Frame) -> list[Heard]:
-        """End the transmission of a frame. Return each radio that heard it. The radio that has sent
-        it sleeps from now on.
+        """End the transmission of a frame. Return the radios that heard the frame. The radio that
+        sent it sleeps from now on.
         """
         sender = frame.sender
         sender.sending = None

@@ -1,11 +1,11 @@
 """Foreign radio that attacks a run: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
 BANDWIDTH FACTOR --do replay|forge [--seed N]`.
 
-In: the frames on the air. Out: after each frame that it hears, frames of its own. In the
-simulation, its frames take no time and overlap with no other frame, so each arrives.
+In: the frames on the air. Out: after each frame that the radio hears, frames of its own. In the
+simulation, they take no time and overlap with no other frame, so each arrives.
 
-After a frame of the gateway, it sends frames that a gateway could take for a board's. After a frame
-of a board, the board listens: then it sends frames that the board could take for an answer.
+After a frame of a gateway, the radio sends frames that a gateway could take for a board's. After a
+frame of a board, the board listens: the radio sends frames that could be an answer to the board.
 
 replay: send the newest recorded frame, and then the next recorded frames in turn. A gateway gets
 replays at most once a second, because more of its answers would jam the channel.
@@ -70,7 +70,7 @@ def _of_another_board(draw: random.Random, frame: bytes, other: bytes) -> bytes:
 
 WAYS = (_flipped, _cut, _longer, _of_another_key, _mixed, _next, _of_another_board)
 SHORTEST = 7
-"""Length of the shortest frame of Onceway, in bytes."""
+"""Length of the shortest radio frame of a board or gateway, in bytes."""
 
 
 class Foreign:

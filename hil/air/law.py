@@ -41,7 +41,7 @@ class Judge:
     def __init__(self, hour: float = HOUR) -> None:
         self.breaches: list[str] = []
         self.worst: dict[tuple[str, str], float] = {}
-        """Airtime in the worst hour, in seconds, by radio and sub-band."""
+        """Longest airtime in any hour, in seconds, by radio and sub-band."""
         self._hour = hour
         self._sent: dict[tuple[str, str], deque[tuple[float, float]]] = {}
 

@@ -83,11 +83,11 @@ class AirTable(BaseModel):
     """Simulated LoRa boards, and the air between them and the gateway's modem.
 
     trace: a recorded link; each direction of each board follows it from its own starting point.
-    pace: seconds of the recording in one second of the air; without a pace, each sent frame uses
-    one frame of the recording. longest_outage: longer outages are shortened to this many seconds,
-    or frames. foreign: the continuous attack of a foreign radio. foreign_frames: number of its
-    frames that the gateway must hear. sent_before: seconds of airtime that the gateway's radio used
-    before the start; after_s seconds after the start, they no longer count. apart_s: seconds
+    pace: seconds of the recording in one second of the air; without a pace, each sent frame has the
+    fate of the recording's next frame. longest_outage: longer outages are shortened to this many
+    seconds, or frames. foreign: the continuous attack of a foreign radio. foreign_frames: number of
+    its frames that the gateway must hear. sent_before: seconds of airtime that the gateway's radio
+    used before the start; after_s seconds after the start, they no longer count. apart_s: seconds
     between the starts of two boards. turns: number of publications that the longest session must
     have at least. modem: the port of a real KISS modem, for real boards; then no air is simulated.
     """

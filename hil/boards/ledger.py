@@ -209,7 +209,7 @@ class Ledger:
         return max(found)[1] if found else -1
 
     def waiting(self) -> list[int]:
-        """Return the sequences in the image that are not done, in order of their slots."""
+        """Return the sequences in the image that have no mark `done`, in order of their slots."""
         found = (
             (slot, publication.sequence)
             for slot in range(SLOTS)

@@ -48,9 +48,9 @@ class RealBoardByAir(RealBoard):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway has not recorded, as far as the rig
-        knows. A publication without its PUBREL may be recorded: the board sends the PUBREL with its
-        next reading, and at the end of a run no reading follows.
+        """Return the number of publications for which the rig has seen no PUBREC. A PUBREL may be
+        missing: the board sends it with its next reading, and at the end of a run no reading
+        follows.
         """
         recorded = self.tap.recorded if self.tap else set()
         return self._sent.waiting - len(

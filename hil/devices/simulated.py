@@ -66,7 +66,6 @@ class Boards(WiredDevice):
 
     @property
     def board(self) -> SimulatedBoard:
-        """Return the present board with this name."""
         return self._boards[-1][0]
 
     @property

@@ -1,4 +1,4 @@
-"""Faults of the Spark job."""
+"""Faults of the ingest, which is a Spark job."""
 
 import hashlib
 import random

@@ -85,7 +85,7 @@ class LandingPlace:
     def _copy(
         self, origin: str, number: int, epoch: str, other: int, copy: Copy = "same"
     ) -> tuple[bytes, bytes]:
-        """Return a batch's data and manifest for another epoch or number, signed by its gateway."""
+        """Return a batch's data and manifest as batch `other` of `epoch`, signed by its gateway."""
         source = self._landing / origin / f"{number:012d}.parquet"
         manifest = source.with_suffix(".json").read_bytes()
         key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()

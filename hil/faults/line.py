@@ -88,8 +88,8 @@ class LineTrace(LineWeather):
     trace: str
     """A recording's file, or the name of one of the project's recordings, such as `bursts`."""
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
-    """`frames`: each frame on the line uses the next frame of the recording. A number: seconds of
-    the recording per second of the run.
+    """`frames`: each frame on the line has the fate of the recording's next frame. A number:
+    seconds of the recording per second of the run.
     """
     longest_outage: Annotated[float, Unit("frames, or s with a pace")] = Field(
         default=20.0, ge=1, le=3600

@@ -105,7 +105,7 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump. Default: drawn; in turn up to 4 s, a minute, an hour, a day, 30 days."""
+    """Size of the jump. Default: random, in turn up to 4 s, a minute, an hour, a day, 30 days."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))

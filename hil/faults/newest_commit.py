@@ -16,7 +16,7 @@ NEWEST = "SELECT id FROM spool_last"
 
 
 def holds_publication(database: Path) -> bool:
-    """Return whether the newest commit has a publication, and is in the log but not visible yet."""
+    """Return whether the write-ahead log ends with a publication that readers cannot see yet."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / database.name
         for suffix in ("", "-wal"):

@@ -66,8 +66,8 @@ OF_UPLINK = {
 
 
 class WindowKind(Kind):
-    """A kind whose faults happen in windows: in each window in turn, beginning with a drawn one, or
-    only in the window that the bench names.
+    """A kind whose faults happen in windows: in each window in turn, beginning with a random one,
+    or only in the window that the bench names.
     """
 
     windows: ClassVar[Mapping[str, Window]]

@@ -295,7 +295,7 @@ def write_session(frame: Data | Ack, seal: Seal) -> bytes:
 
 
 def write_handshake(message: Hello | Welcome | Who) -> bytes:
-    """Return a message as bytes of the line, with its zero byte."""
+    """Return the frame of a handshake message, stuffed and ended by a zero byte."""
     number, payload = _payload(message)
     return _sealed(Kind.HANDSHAKE << 6 | number, payload, HANDSHAKE[payload[0]])
 

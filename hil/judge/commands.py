@@ -45,8 +45,8 @@ class _Stretch:
 
 
 def disobeyed(seen: Seen) -> list[str]:
-    """Return a sentence for each board that has not obeyed each command once and in order. A
-    missing command is a mistake only if the run is complete.
+    """Return sentences about boards that have not obeyed each command once and in order, or whose
+    samples do not fit a command. A missing command is a mistake only if the run is complete.
     """
     whole = seen.ended and not seen.deaths and not seen.broken
     found_faults = []

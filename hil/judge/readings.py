@@ -88,7 +88,7 @@ def _quality(record: Record) -> str:
 
 
 def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
-    """Return the time of a reading in µs UTC, or None, and the word for its certainty."""
+    """Return a reading's time in µs UTC, or None, and the word for the time's certainty."""
     if record.time is not None and not record.relative:
         return round(record.time * 1_000_000), "synchronised"
     if received is None or not record.time:

@@ -142,7 +142,7 @@ class Seen:
     """Number of times that a backup replaced the store. Each time, a publication may land once
     more: from a row of the backup, or because the board has not released it."""
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
-    """Times at which a client learned that the gateway has forgotten a message's exchange."""
+    """Times when a client learned that an exchange was forgotten, each with the message's key."""
     ended: bool = False
 
     def take(self, event: Event) -> None:

@@ -32,7 +32,6 @@ class Counters:
             self._waiting.remove(waiting)
 
     async def reach(self, name: str, value: int) -> None:
-        """Wait until the count is at least `value`."""
         if self[name] >= value:
             return
         reached = asyncio.Event()

@@ -103,7 +103,7 @@ def _smallest(data: bytes) -> bytes:
 
 
 def _whole_rows(manifest: Path, data: bytes, key: bytes) -> list[dict[str, Any]]:
-    """Return the rows of a batch that matches its signed manifest, else none."""
+    """Return the rows of a batch; none if batch, manifest and its signature do not fit together."""
     text = manifest.read_bytes()
     fields = json.loads(text)
     if hashlib.sha256(data).hexdigest() != fields["sha256"] or not is_signed(text, key):

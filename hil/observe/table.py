@@ -57,7 +57,7 @@ class TableHop:
         return count(self._publications)
 
     def read(self) -> None:
-        """Record each row in the history, with its file's time; record nothing without a table."""
+        """Record each row, with the time of its file, and each query that contradicts the files."""
         for folder in (self._publications, self._readings):
             for text in differences(folder):
                 self._history.add("table", "contradiction", text=text)

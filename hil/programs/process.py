@@ -177,8 +177,8 @@ class Children:
         env: Mapping[str, str] | None = None,
         orders: bool = False,
     ) -> Child:
-        """Start a program; appends its output to `name`.log, except a standard output with a pipe.
-        orders: leave its standard input open for `Child.order`.
+        """Start a program. Append its output to `name`.log. pipe: leave out its standard output,
+        which the caller reads. orders: leave its standard input open for `Child.order`.
         """
         log = self._logs / f"{name}.log"
         with log.open("ab") as out:

@@ -70,8 +70,8 @@ class Replayed:
 @dataclass(slots=True)
 class Findings:
     """Findings of a run. links: per line, when the gateway opened (True) and closed its port.
-    lines: bytes and harms per line and direction. sent: frames of the reliable link and PUBLISH
-    packets per line and direction, first ones and retransmissions (`hil.wire.tap`).
+    lines: bytes and harms, per line and direction. sent: per line and direction, frames of the
+    reliable link and PUBLISH packets, first ones and retransmissions (`hil.wire.tap`).
     """
 
     result: Result
@@ -182,12 +182,12 @@ class Findings:
 
     @property
     def readings_per_s(self) -> float | None:
-        """Return the publications per second that reached the store over all lines, or None."""
+        """Return the boards' stored publications per second; None with fewer than two arrivals."""
         return len(self._of_boards) / self._receiving if self._receiving else None
 
     @property
     def goodput(self) -> float | None:
-        """Return the stored payload bytes per second; None with fewer than two arrivals."""
+        """Return the boards' stored payload bytes per second; None with fewer than two arrivals."""
         return self.payload / self._receiving if self._receiving else None
 
     @property

@@ -347,8 +347,8 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, and run the faults of its board. Stop when the device has the
-        planned number of readings, no later fault waits for publications, and one session was as
-        long as the bench asks. Stop, too, if the board breaks the rules of its ledger.
+        planned number of readings, no later fault waits for publications, and one session was long
+        enough (`has_turns`, MOST_READINGS). Stop, too, if the board breaks the rules of its ledger.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]

@@ -122,7 +122,7 @@ class Replay:
         return (loss - back) % count
 
     def pass_to(self, now: float) -> None:
-        """Note the time. now: seconds of a clock that never goes back."""
+        """Note the present time of the run. now: seconds of a clock that never goes back."""
         self._begun_at = now if self._begun_at is None else self._begun_at
         self._now = now
 

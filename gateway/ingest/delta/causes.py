@@ -172,8 +172,9 @@ _JAVA_GONE = (
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the innermost message of an error in one line. If it names no path or URL, the path or
-    URL of the next outer message is added in brackets.
+    """Return the cause of an error in one line: the last message of an error class of Onceway, else
+    the innermost message. If the innermost message names no path or URL, the path or URL of the
+    next outer message is added in brackets.
     """
     if is_java_gone(error):
         return _JAVA_GONE[0]

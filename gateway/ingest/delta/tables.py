@@ -172,7 +172,7 @@ class Table:
         return Place(str(log.dataPath()), str(metadata.id()), frozenset(names.splitlines()))
 
     def _newest(self) -> tuple[Any, Any]:
-        """Return Delta's log of the table and its current metadata."""
+        """Return Delta's log of the table, and the table's current metadata."""
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
         name = self.name if self._is_path else self._identifier()
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)

@@ -354,8 +354,9 @@ class Feeds:
 
     def _manifest(self, item: tuple[str, int], new: bool) -> Announced | OSError | None:
         """Return the manifest of a batch after the check of its signature. Return None if there is
-        no manifest, or if the batch is damaged but its feed has to wait for it. Return the error if
-        the landing place answers but the manifest cannot be read. new: as for `_look_up`.
+        no manifest, or if the batch is damaged and its feed waits until the batch is whole. Return
+        the error if the landing place answers but the manifest cannot be read. new: as for
+        `_look_up`.
         """
         try:
             manifest = self._landing.manifest(*item)
@@ -455,8 +456,9 @@ class Feeds:
         )
 
     def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
-        """Return the feeds to list at this check. Only some are listed, because a listing may be
-        long.
+        """Return the waiting feeds to list at this check: HOLE_LISTS of them in turn, and those
+        whose marker is beyond the next batch. Every HOLE_LIST_SECONDS, also those whose last read
+        batch is missing. A listing may take long, so the other feeds are not listed.
         """
         feeds = sorted(waiting)
         first = self._next_listed % max(1, len(feeds))

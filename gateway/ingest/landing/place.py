@@ -325,7 +325,7 @@ class Landing:
         return [f"{gateway}/{name}" for name in names if _EPOCH.fullmatch(name)]
 
     def _folders(self, path: str) -> list[str]:
-        """Return the names of folders in a folder, and of links to folders."""
+        """Return the names of the folders in a folder. A link to a folder counts as a folder."""
 
         def question(fs: Any) -> list[str]:
             return [

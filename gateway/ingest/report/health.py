@@ -38,8 +38,8 @@ SUMMARISED = ("devices", "quality")
 """Suffixes of the tables that `onceway ingest summarise` makes."""
 
 STALE_S = 172_800.0
-"""Longest time, in seconds, from a commit to `publications` until `summarise` has updated its
-tables.
+"""Seconds after a commit to `publications` within which `summarise` has to update its tables.
+Later, the report contains a problem.
 """
 
 _WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")

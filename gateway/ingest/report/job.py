@@ -71,8 +71,8 @@ def failed(files: Folder) -> None:
 
 
 def look(files: Readable) -> Job | None:
-    """Return the last known state of the stream; None if no stream ever ran, or if the last one
-    ended with an error.
+    """Return the last recorded state of the stream, with `silent` in place of a `running` that is
+    older than SILENT_S. Return None if no stream ever ran, or if the last one ended with an error.
     """
     text = files.read(FILE)
     try:

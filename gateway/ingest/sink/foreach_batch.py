@@ -140,7 +140,7 @@ class Sink:
             self._save_seen()
 
     def save(self) -> None:
-        """Save the counters. Also save a snapshot if there are ranges that the last one lacks, so
+        """Save the counters. If there are ranges that the last snapshot lacks, save a snapshot, so
         that the next start reads less.
         """
         self.counters.save(self._files)

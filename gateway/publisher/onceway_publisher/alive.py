@@ -25,7 +25,7 @@ class Alive:
 
     def ping(self, now: float, sends: bool) -> bytes:
         """Return a PINGREQ if one is due, else no bytes. sends: whether other bytes are sent now.
-        If no PINGREQ is due, they postpone the next one [MQTT-3.1.2-20].
+        If no PINGREQ is due, these bytes postpone the next one [MQTT-3.1.2-20].
         """
         if self._pinged is not None or now - self._sent < self._every:
             self._sent = now if sends else self._sent

@@ -69,7 +69,9 @@ class Refusal:
 class _Sent:
     message: Message
     released: bool = False
-    """Whether PUBREC has arrived. If so, PUBREL is sent again, never PUBLISH [MQTT-4.3.3-6]."""
+    """Whether PUBREC has arrived. From then on, PUBREL is retransmitted, never PUBLISH
+    [MQTT-4.3.3-6].
+    """
 
 
 @dataclass

@@ -107,7 +107,7 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Forwarder) -> None:
-    """Let a forwarder leave its shared subscriptions, and ask all other gateways by HERE. When a
+    """Let a forwarder leave its shared subscriptions, and send HERE to all other gateways. When a
     gateway has answered, all messages of that gateway for these subscriptions have arrived.
     """
     for topic_filter in list(session.subscriptions):

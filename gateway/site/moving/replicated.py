@@ -61,9 +61,7 @@ class Replicated:
         self._look()
 
     def _look(self) -> None:
-        """Compute `commit` again. Then call the functions that have waited for a commit up to this
-        one.
-        """
+        """Compute `commit` again. Then call the functions whose commit is safe now."""
         self.commit = self._unsafe[0][0] - 1 if self._unsafe else self._on_disk
         if self._calls:
             due = [call for number, call in self._calls if number <= self.commit]

@@ -51,7 +51,9 @@ sends more gets a SiteError.
 REMEMBERED = 4096
 """Largest number of clients in `Ending._confirmed`. If there are more, the oldest is dropped."""
 AGAIN_S = 0.2
-"""Seconds after which a busy member is notified again."""
+"""Seconds after which a member is notified again of a client's outdated session, for example
+because a session lookup of this client was in progress at either member.
+"""
 
 
 class _Listener:

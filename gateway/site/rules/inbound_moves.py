@@ -102,8 +102,8 @@ class InboundMoves:
         self._work_off()
 
     def _work_off(self) -> None:
-        """Report all received frames as processed, if there is memory for more. Otherwise their
-        senders must wait.
+        """Confirm all received Give frames, so that their senders may send more. If the memory is
+        full, confirm none: then the senders wait.
         """
         if self._unsettled >= MEMORY_BYTES:
             return

@@ -436,8 +436,8 @@ class Lookup:
             go_on()
 
     def joined(self, member: str) -> None:
-        """Query a member that has joined about each client with a session lookup in progress. The
-        queries leave before the member gets a lease.
+        """Send a member that has joined the queries of all session lookups in progress. The queries
+        leave before the member gets a lease.
         """
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:

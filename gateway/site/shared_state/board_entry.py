@@ -42,8 +42,8 @@ _STAMP, _MEMBER, _BEFORE = 64, 4, 5
 
 
 def _radio(text: str) -> str:
-    """Return the plan of a radio as provisioning/radio_plan.py writes it. Raises ValueError if a
-    number that a gateway uses is missing.
+    """Return `text` if it is the plan of a radio, as provisioning/radio_plan.py writes it. Raises
+    ValueError for any other JSON, or if a number that a gateway uses is missing.
     """
     plan = json.loads(text)
     if not isinstance(plan, dict) or not all(type(plan.get(k)) is int for k in _NUMBERS):

@@ -353,16 +353,17 @@ class Membership:
         return Counts(len(sessions), connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of all members, this one first (`links/far_member.py`), with its counters
-        as `figures`.
+        """Return a row for each member, this one's first (`links/far_member.py`).
 
         The row of another member has these fields. `silent`: number of session lookups in which it
         was silent. `lease`: whether it has given a lease that is still valid; without one, each new
         client is looked up. `boards`: number of changes of the device registry that the member
-        possibly lacks. `retained`: number of retained messages that the member possibly lacks. The
-        row of this member has `copies`: how its spool and those of others are replicated
-        (`replicas.py`), `conflicts`: the last changes that were lost (`conflicts.py`), and `file`:
-        how [site.members] of the configuration file differs from the signed list.
+        possibly lacks. `retained`: number of retained messages that the member possibly lacks.
+
+        The row of this member has these fields. `figures`: its counters. `copies`: how its spool
+        and those of others are replicated (`replicas.py`). `conflicts`: the last changes that were
+        lost (`conflicts.py`). `file`: how [site.members] of the configuration file differs from the
+        signed list.
         """
         own, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()

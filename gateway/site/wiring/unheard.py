@@ -62,8 +62,9 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note that a session is suspect for another reason than `begin`. From now on, a packet on
-        the client's present connection does not clear `suspect`. key: None for all sessions.
+        """Note that a session has become suspect for a reason other than `begin`. From now on, a
+        packet on the client's present connection does not clear `suspect`. key: None for all
+        sessions.
         """
         if key is None:
             self._look_at_all()

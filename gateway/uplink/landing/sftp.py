@@ -39,7 +39,7 @@ _BLOCK = 256 * 1024
 
 
 class SftpLanding(FileLanding):
-    """A landing place `sftp://user@host:port/folder`. options: those of asyncssh.connect, such as
+    """A landing place `sftp://user@host:port/folder`. options: options of asyncssh.connect, such as
     client_keys = ["/etc/onceway/id_ed25519"].
     """
 
