@@ -108,8 +108,8 @@ class _OneLine:
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection's transport and aiohttp's protocol. Calls of the transport
-    are passed on to aiohttp's protocol.
+    """A protocol between a connection's transport and aiohttp's protocol. It hands the
+    transport's calls to aiohttp's protocol.
     """
 
     transport: asyncio.Transport

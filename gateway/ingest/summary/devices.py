@@ -149,8 +149,8 @@ def _lists(new_rows: DataFrame) -> DataFrame:
 
 
 def _text(name: str) -> Column:
-    """Return the column of one field of a device list's entries; null where the field is no JSON
-    string.
+    """Return the column of one field of a device list's entries; null where the field is
+    another type than a JSON string.
     """
     value = F.try_variant_get("one", f"$.{name}", "variant")
     return F.when(
