@@ -32,8 +32,8 @@ from gateway.system.jobs import Job, SavedFile
 FILE = "device-list.json"
 DAY_S = 86_400
 LOOK_S = 3600
-"""Seconds between two checks whether the newest list is a day old. Restarts and corrections of the
-clock do not shift these checks.
+"""Longest time, in seconds, until the next check whether the newest list is a day old. The day
+counts from the time in FILE, so it does not begin again at a restart.
 """
 RETRY_S = 60
 NOT_TAKEN_S = 600

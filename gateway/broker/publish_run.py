@@ -43,7 +43,9 @@ class Publisher(Protocol):
 
     @property
     def origin(self) -> Origin | None:
-        """Origin of the session; None for the session of a board or of the gateway itself."""
+        """User or address for which the session's use of resources is counted. None for the session
+        of a board or of the gateway itself.
+        """
 
     @property
     def foreign(self) -> bool:

@@ -474,7 +474,7 @@ def trust_command(
         bool | None,
         typer.Option(
             "--allow-unsigned/--refuse-unsigned",
-            help="Whether gateways without a key in this file are accepted.",
+            help="Whether unsigned batches of gateways without a trusted key are accepted.",
             show_default="refused, except for a table that is older than signatures",
         ),
     ] = None,

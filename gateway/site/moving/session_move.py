@@ -84,13 +84,13 @@ class SessionMove(Role):
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
         self.filters = filters
-        """Filters of the session when it arrived. If a message of a gateway in `closed` matches one
-        of these filters, the message is for the session at its old gateway. For a forwarder, these
-        are its session's filters and the shared subscriptions that the forwarder has left.
+        """Filters for messages of the gateways in `closed`.
 
-        If NEW is an item, the session was already here, and the other items are its new filters. A
-        message of a gateway in `closed` is then accepted only if an older filter of the session
-        matches.
+        After a move: the filters of the session when it arrived. A message that matches one of them
+        is for the session at its old gateway. With the item NEW, the session has not moved, and the
+        other items are its new filters. A message that matches only new filters is not accepted,
+        because it may be older than they are. Of a forwarder: the `filters` of the session's own
+        unfinished move, if it had one, and the shared subscriptions that the forwarder has left.
         """
         self.forwarder = forwarder
         """The forwarder, if the session has left this gateway; None if it has arrived here."""
