@@ -222,10 +222,10 @@ def restore(
 
 
 _TO_KNOW = (
-    "never let the old machine run again as this gateway: erase its card",
+    "never let the old machine run again as this gateway",
     "messages of clients that were in flight may arrive twice; readings of boards do not",
-    "readings that the old machine received after the backup and did not land are only on its card:"
-    " `onceway store check --data FOLDER` checks the card's store",
+    "readings that the old machine received after the backup and did not land are only on its card."
+    " Land them before you erase the card: onceway spool land --help",
     "start the gateway: sudo systemctl start onceway-gateway onceway-uplink",
 )
 

@@ -43,7 +43,7 @@ _QUIET_S = 0.2
 two, in seconds.
 """
 _OVERHEAD = 5
-"""Bytes of a PUBLISH in addition to topic, payload and properties."""
+"""Smallest number of bytes of a PUBLISH in addition to topic, payload and properties."""
 _NAMES_BYTES = 4_000
 """Largest number of bytes of topic names in one SUBSCRIBE that asks for single topics."""
 

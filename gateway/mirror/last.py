@@ -161,7 +161,9 @@ class LastReadings:
         return timeless + (0 if utc is None else self._counts.of(device, utc))
 
     def news(self) -> str | None:
-        """Return the text for `write` if anything has changed since the last call, else None."""
+        """Return the text for `write` if anything has changed since the last call, or if the last
+        write failed; else None.
+        """
         if not self._new:
             return self.saved.unwritten
         self._new = False

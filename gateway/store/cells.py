@@ -24,7 +24,9 @@ from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 HIGHEST = 1 << 53
 """Highest plausible row number, and highest plausible time in ms or µs."""
 MOST = 0xFFFF_FFFF
-"""Highest 32-bit number. This is also the largest number of publications in one row."""
+"""Highest 32-bit number. This is also the largest `count` of a row of `message` or `queue`: its
+number of publications.
+"""
 
 
 # SQLite may call a function even if the type condition beside it is false. So a value may have any

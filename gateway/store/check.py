@@ -48,7 +48,7 @@ RULES = (
         "a message whose length differs from its length field",
     ),
     Rule("subscription", _NO_SESSION, "a subscription without a session"),
-    Rule("flow", _NO_SESSION, "a row of flow without a session"),
+    Rule("flow", _NO_SESSION, "a row of the table `flow` without a session"),
     Rule("journey", _NO_SESSION, "a session move without a session"),
     Rule("queue", f"{_NO_SESSION} AND share = ''", "a queue entry without a session"),
     Rule(

@@ -126,7 +126,7 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
         if not add["dataChange"] and not replaces:
             yield f"{folder.name} says that {add['path']} has no new rows, but the file has"
         if abs(add["modificationTime"] / 1000 - file.st_mtime) > WRITTEN_S:
-            yield f"{folder.name} gives a wrong time for {add['path']}"
+            yield f"{folder.name} gives a wrong modification time of {add['path']}"
 
 
 def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:

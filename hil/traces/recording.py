@@ -164,8 +164,8 @@ class _Reader:
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether a frame with an old count is a duplicate or was overtaken: it comes so soon after
-        the newest one that a sender which has restarted cannot have reached this count.
+        """Whether a frame with an old count is a duplicate or was overtaken. If so, its count is at
+        most WINDOW below the newest, and it comes too soon after the newest for a new start.
         """
         newest = self.runs[-1][self._newest]
         return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)

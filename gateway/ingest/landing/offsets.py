@@ -523,5 +523,5 @@ class Feeds:
 
 
 def _started(offset: Offset) -> Offset:
-    """Return the offset without the feeds that have no batch yet."""
+    """Return the offset without the feeds of which it contains no batch (number 0)."""
     return {feed: number for feed, number in offset.items() if number}

@@ -86,7 +86,7 @@ class SessionMove(Role):
         self.filters = filters
         """Filters for messages of the gateways in `closed`.
 
-        After a move: the filters of the session when it arrived. A message that matches one of them
+        After a move: the filters of the session when it arrived. A message that matches one
         is for the session at its old gateway. With the item NEW, the session has not moved, and the
         other items are its new filters. A message that matches only new filters is not accepted,
         because it may be older than they are. Of a forwarder: the `filters` of the session's own

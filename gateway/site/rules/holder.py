@@ -110,7 +110,8 @@ class Holder(Protocol):
         """Store the session in `parts` in one commit, in place of any session of the client here.
         The client's record gets `epoch`, `older` and `suspect`. Until the commit is done, `record`
         may return the previous record. done: called with None, or with the reason of a failure (bad
-        parts, limits); after a failure nothing has changed.
+        parts, limits). After a failure the record is as before. The session that was here stays,
+        except if the fault of the parts was found only in the commit.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
