@@ -27,7 +27,10 @@ def under(user: int, group: int) -> dict[str, Any]:
     """Return the arguments of `subprocess.Popen` that run a command under this account."""
     return {
         "executable": os.path.realpath(sys.executable),
-        "env": os.environ | {"PYTHONPATH": f"/proc/self/fd/{_TREE}"},
+        "env": {  # this account may not write the counts of coverage.py
+            name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")
+        }
+        | {"PYTHONPATH": f"/proc/self/fd/{_TREE}"},
         "pass_fds": (_TREE, _ENVIRONMENT),
         "user": user,
         "group": group,
