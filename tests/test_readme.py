@@ -122,7 +122,7 @@ def test_the_broker_alone(tmp_path: Path) -> None:
         finally:
             listen.kill()
             gateway.terminate()
-    assert out == 'sensors/roof-1/adc0 {"n":"adc0","v":512}\n'
+    assert out == 'sensors/roof-1/adc0 [{"n":"adc0","v":512}]\n'
 
 
 def test_every_path_in_the_contributing_guide_exists() -> None:

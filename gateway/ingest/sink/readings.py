@@ -184,7 +184,8 @@ class Readings:
         try:
             self._remove_until(until)
             new = self._rows_since(until, rows, based_on)
-            if new is not None and (new.actions or new.rows is not None):
+            # a commit without a row only stores the progress: no payload was decodable
+            if new is not None and (rows is not None or new.rows is not None):
                 self._version = self._writer.append(
                     new,
                     self._version,

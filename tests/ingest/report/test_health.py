@@ -3,6 +3,7 @@ the report has a problem.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -76,6 +77,26 @@ def test_whole_tables_are_all_right(copy: Path) -> None:
     assert not any(one["flaw"] for one in tables.values())
     assert 'onceway_ingest_table_rows{table="publications_readings"} 3' in told.metrics
     assert "last rows: " in told.text
+
+
+@pytest.mark.spark
+def test_table_whose_payloads_are_all_undecodable_is_all_right(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A commit without readings stores the progress, so nothing is lacking. The first reading then
+    needs no rebuilding of the table.
+    """
+    caplog.set_level(logging.INFO, logger="onceway.ingest")
+    made = Job(spark, tmp_path)
+    for number in (1, 2):
+        land(made.landing, "site", number, [row("dev", number, payload=b'{"n":"a","v":1}')])
+        made.take()
+        told = Told(tmp_path)
+        assert told.code == 0, told.text
+    land(made.landing, "site", 3, [row("dev", 3, payload=PAYLOAD)])
+    made.take()
+    assert Told(tmp_path).json["tables"][1]["rows"] == 1
+    assert "rebuilding" not in caplog.text
 
 
 def lacking(copy: Path) -> None:
