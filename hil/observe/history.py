@@ -107,7 +107,11 @@ def read(path: Path) -> Iterator[Event]:
                         f"line {number} is not an event ({error})", str(path), NO_HISTORY
                     ) from error
     except OSError as error:
-        raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
+        raise OncewayError(
+            f"cannot read the history ({error.strerror})",
+            str(path),
+            "Name the folder of a run. A run that holds leaves one only with --keep",
+        ) from error
     except UnicodeDecodeError as error:
         raise OncewayError("this is not text", str(path), NO_HISTORY) from error
 

@@ -126,6 +126,7 @@ def test_missing_history_proves_nothing(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "unknown: " in done.output
     assert "cannot read the history" in done.output
+    assert "only with --keep" in done.output
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
