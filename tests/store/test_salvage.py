@@ -205,6 +205,29 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
         assert recover(database, None, 1024).marks == []
 
 
+def test_session_whose_packet_identifiers_are_lost_ends(tmp_path: Path) -> None:
+    """Its identifiers would be given to other messages, so its client has to begin anew."""
+    with closing(open_store(tmp_path, "site-7")) as database:
+        commit = Commit(1)
+        commit.sessions = [(1, "c", 100, None, 0, None)]
+        commit.subscriptions = [(1, "t", 1, 0)]
+        commit.flows = [(1, b"", 1, b"", b"")]
+        commit.messages = [(1, "t", 0, 2, b"", None, b"xy")]
+        commit.queue = [(1, 1, 2, 1, 0, 2, b"", "", 1)]
+        apply(database, commit)
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damage(tmp_path, root_of(tmp_path, "flow") - 1)
+    lost = salvage(tmp_path).lost
+    assert "flow: from 0 on" in lost
+    assert (
+        "session c: its row in flow is gone, so the session ends, with 2 messages in its queue"
+    ) in lost
+    assert check(tmp_path) == []
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        for table in ("session", "subscription", "queue"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
 def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
     """A row that was lost may have said that a member has a newer session. So after a salvage, the
