@@ -206,7 +206,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 
 def test_session_whose_packet_identifiers_are_lost_ends(tmp_path: Path) -> None:
-    """Its identifiers would be given to other messages, so its client has to begin anew."""
+    """The session's identifiers would be given to other messages, so the client begins again."""
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(1, "c", 100, None, 0, None)]
