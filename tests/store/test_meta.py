@@ -1,0 +1,47 @@
+"""Damaged rows of `meta` are named, each by its key."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.store import meta, uptime
+from gateway.store.schema import FILE, open_store
+from gateway.store.uptime import DAY, MOST_AWAY
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> sqlite3.Connection:
+    with closing(open_store(tmp_path, "site-7")):
+        pass
+    return sqlite3.connect(tmp_path / FILE, isolation_level=None)
+
+
+def test_fresh_store_without_any_row_is_sound(database: sqlite3.Connection) -> None:
+    """The power may have failed while the store was created."""
+    database.execute("DELETE FROM meta")
+    database.execute("DELETE FROM twin")
+    assert meta.damage(database) == {}
+    database.execute("INSERT INTO session VALUES (1, 'c', 1, NULL, 0, NULL)")
+    assert "the epoch is gone (meta.epoch)" in meta.damage(database).values()
+
+
+def test_row_with_an_invalid_key_is_named(database: sqlite3.Connection) -> None:
+    database.execute("INSERT INTO meta VALUES (CAST(x'ff' AS TEXT), '1')")
+    assert meta.damage(database)[""] == "a row of meta: its key is invalid"
+
+
+def test_times_of_a_wrong_clock_are_not_believed(
+    database: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A gateway that was "off" for longer than it can be believed was off for 0 s: otherwise all
+    sessions would expire.
+    """
+    now = 1_700_000_000_000_000
+    database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (f"5000 at {now}",))
+    assert uptime.axis(database, now + MOST_AWAY, None) == 5 + MOST_AWAY / 1_000_000
+    assert uptime.axis(database, now + MOST_AWAY + DAY, None) == 5.0
+    days = (MOST_AWAY + DAY) // DAY
+    assert f"off for {days} days: not believed" in caplog.text
+    assert uptime.axis(database, now - DAY, None) == 5.0, "a clock that went back counts as 0 s"
