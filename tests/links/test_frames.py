@@ -29,7 +29,10 @@ checks = st.builds(Crc16, u16) | st.builds(Crc32, u32)
 eight = st.binary(min_size=8, max_size=8)
 
 
-@given(st.binary(max_size=1000))
+without_zero = st.binary(min_size=250, max_size=800).map(lambda data: data.replace(b"\0", b"\1"))
+
+
+@given(st.lists(st.binary(max_size=1000) | without_zero, max_size=3).map(b"\0".join))
 def test_cobs_round_trip_without_a_zero_and_with_one_byte_more_per_254(data: bytes) -> None:
     encoded = cobs.encode(data)
     assert 0 not in encoded

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from gateway.links.lora.exchange import Radio, exchange
-from gateway.links.lora.plan import MOST_TRIES, Site, most_heard, plan, remedies
+from gateway.links.lora.plan import MOST_TRIES, Site, most_heard, plan, remedies, say
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
 HOUR = 3600.0
@@ -193,3 +193,11 @@ def test_impossible_plan_is_reported(arguments: tuple[str, ...], said: str) -> N
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1, "1 s"), (90, "90 s"), (60, "1 min"), (600, "10 min"), (5400, "90 min"), (7200, "2 h")],
+)
+def test_times_are_said_in_their_largest_whole_unit(seconds: int, words: str) -> None:
+    assert say(seconds) == words
