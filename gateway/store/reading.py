@@ -3,16 +3,17 @@
 In: a damaged database and the name of a table. Out: rows, a few of them twice, and a `Gap` where no
 row could be read. A table is first read from its beginning and from its end, page after page,
 without a search for keys. If the key of a table is a number, reading continues after a damaged
-page, so that only the rows of the damaged page are lost.
+page, so that only the rows of the damaged page are lost. In a table without row numbers (`queue`),
+a row that separates two damaged pages is lost, too.
 """
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 _END = 1 << 62
-_ROWS_OF_A_PAGE = 512  # a page has 4096 bytes, and a row at least 8
 
 Row = tuple[Any, ...]
 
@@ -104,43 +105,55 @@ def _numbered(
 def _run(
     database: sqlite3.Connection, rest: str, fixed: Row, key: str, columns: list[str]
 ) -> Iterator[Row | Gap]:
-    rest, place, at = f"{rest} ORDER BY {key}", columns.index(key), 0
+    place, at = columns.index(key), 0
     while True:
         try:
-            for row in _rows(database, columns, rest, (*fixed, at)):
+            for row in _rows(database, columns, f"{rest} ORDER BY {key}", (*fixed, at)):
                 yield row
                 at = max(at, row[place] + 1)
             return
         except (sqlite3.DatabaseError, TypeError):
-            after = _next_readable(database, f"SELECT * FROM {rest}", fixed, at)  # noqa: S608
+            found = _readable(database, f"{rest} ORDER BY {key}", fixed, at)
+            before = (
+                []
+                if found is None
+                else _back_to_damage(
+                    database,
+                    columns,
+                    f"{rest} AND {key} < ? ORDER BY {key} DESC",
+                    (*fixed, at, found),
+                )
+            )
+            after = min(
+                (row[place] for row in before if isinstance(row[place], int)), default=found
+            )
             yield Gap((*fixed, at) if fixed else at, after)
-            if after is None:
+            yield from before
+            if found is None:
                 return
-            at = after
+            at = found
 
 
-def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """Return the lowest readable key above `at`, or None. The search tries each of the next keys,
-    as many as a page may have, and then doubles its steps and bisects the last one. So readable
-    keys may be skipped only between two damaged inner pages of the table.
+def _readable(database: sqlite3.Connection, rest: str, fixed: Row, at: int) -> int | None:
+    """Return a readable key above `at`, or None. The search tries keys at growing distances, each
+    5 % farther than the one before. So it finds readable keys between two damaged places, unless
+    they are fewer than a twentieth of the keys that are damaged before them.
     """
-
-    def reads(key: int) -> bool:
-        try:
-            database.execute(f"{query} LIMIT 1", (*fixed, key)).fetchone()
-        except sqlite3.DatabaseError:
-            return False
-        return True
-
     step = 1
-    while not reads(at + step):
-        step += 1 if step < _ROWS_OF_A_PAGE else step
-        if at + step > _END:
-            return None
-    if step <= _ROWS_OF_A_PAGE:
-        return at + step
-    low, high = step // 2, step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reads(at + middle) else (middle, high)
-    return at + high
+    while at + step <= _END:
+        with suppress(sqlite3.DatabaseError):
+            database.execute(f"SELECT * FROM {rest} LIMIT 1", (*fixed, at + step)).fetchone()  # noqa: S608
+            return at + step
+        step += max(1, step // 20)
+    return None
+
+
+def _back_to_damage(
+    database: sqlite3.Connection, columns: list[str], rest: str, values: Row
+) -> list[Row]:
+    """Return the rows of a query up to the first damaged page."""
+    found: list[Row] = []
+    with suppress(sqlite3.DatabaseError):
+        for row in _rows(database, columns, rest, values):
+            found.append(row)
+    return found

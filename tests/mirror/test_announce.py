@@ -69,16 +69,6 @@ def test_the_bounds_of_retained_messages_hold() -> None:
     assert there.broker.retained.count == 1
 
 
-def test_later_subscriber_gets_no_outdated_value() -> None:
-    """A value that finds no room takes the older value of its topic away."""
-    there = world(retained_bytes=100)
-    say(there, "readings/a", b"1")
-    say(there, "readings/a", bytes(200))
-    late = there.accepted()
-    late.subscribe("#")
-    assert late.take_all(Publish) == []
-
-
 def test_mirrored_topics_are_written_by_the_gateway_alone() -> None:
     there = World()
     there.broker.reconfigure(parse({"mirror": {"topic": "r/x"}}, "here"))

@@ -63,18 +63,19 @@ def test_log_without_its_database_is_not_given_up(tmp_path: Path, empty: bool) -
     assert log.read_bytes() == b"commits that are not in the database"
 
 
-def test_leftovers_of_the_replaced_store_go_with_it(tmp_path: Path) -> None:
+def test_log_of_a_store_that_cannot_be_read_goes_with_it(tmp_path: Path) -> None:
     """The restored store would otherwise be read with the write-ahead log of another one."""
     good, source = tmp_path / "good", tmp_path / "source.db"
     good.mkdir()
     filled(good)
     copies.backup(good, source)
-    shutil.copy(source, good / FILE)
-    (good / f"{FILE}-wal").write_bytes(bytes(32))
+    garbage = {"": b"no database" * 100, "-wal": bytes(range(64))}
+    for end, data in garbage.items():
+        (good / f"{FILE}{end}").write_bytes(data)
     old = copies.restore(good, source)
     assert old is not None
-    assert old.exists()
-    assert not (good / f"{FILE}-wal").exists()
+    assert {end: old.with_name(old.name + end).read_bytes() for end in garbage} == garbage
+    assert [path.name for path in good.glob(f"{FILE}*")] == [FILE]
     assert check(good) == []
 
 
