@@ -50,7 +50,21 @@ def test_age_of_a_queue_that_moves_slowly_is_right(days: float) -> None:
         ages.sample(number * SAMPLE_S, number // 2, number + 1)
     now, first = count * SAMPLE_S, count // 2
     age = now - first * SAMPLE_S
-    assert age - max(2 * SAMPLE_S, 0.02 * age) <= ages.seconds(now, first) <= age
+    assert age - max(2 * SAMPLE_S, 0.03 * age) <= ages.seconds(now, first) <= age
+
+
+@pytest.mark.parametrize("days", [0.1, 1, 10, 100])
+def test_age_is_right_when_a_long_queue_drains(days: float) -> None:
+    """A message comes with each sample, and none leaves until the other broker is back."""
+    ages, count = QueueAge(), int(days * 86_400 / SAMPLE_S)
+    for number in range(count):
+        ages.sample(number * SAMPLE_S, 0, number + 1)
+    now = count * SAMPLE_S
+    for share in (1.0, 0.9, 0.5, 0.1, 0.03, 0.01, 0.001):
+        first = count - int(share * count)
+        age = now - first * SAMPLE_S
+        assert age - max(2 * SAMPLE_S, 0.03 * age) <= ages.seconds(now, first) <= age, share
+    assert len(ages._samples) < 1500
 
 
 def test_a_bridge_is_late_after_three_pauses_between_attempts() -> None:
