@@ -15,6 +15,7 @@ Older versions of Onceway called a backup `N.owback`, where N was the number of 
 
 import io
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +32,7 @@ _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
 
 def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -> str:
     """Write a backup and return its URL. If it raises OncewayError, no backup was added or
-    removed.
+    removed, unless the landing place fails even when the unproven file is deleted.
     """
     landing.tidy(f"{gateway}/{FOLDER}")
     names = _names(landing, gateway)
@@ -51,14 +52,19 @@ def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -
 
 def _put_piece(landing: Landing, name: str, data: bytes) -> None:
     created = landing.create(name, data)
-    if landing.holds(name, data):  # true also if an answer was lost, and the request was repeated
-        return
-    if not created:
-        raise OncewayError(
-            f"there is a backup {name} already", landing.url, "Try again in a second"
-        )
-    landing.discard(name)  # a damaged backup would count as one, and push a good one out
-    raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
+    try:
+        if landing.holds(name, data):  # also if an answer was lost, and the request was repeated
+            return
+        if not created:
+            raise OncewayError(
+                f"there is a backup {name} already", landing.url, "Try again in a second"
+            )
+        raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
+    except OncewayError:
+        if created:  # it would count as a backup, and a good one would be deleted for it
+            with suppress(OncewayError):
+                landing.discard(name)
+        raise
 
 
 def _names(landing: Landing, gateway: str) -> dict[str, str]:

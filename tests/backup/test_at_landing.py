@@ -60,6 +60,15 @@ def test_backup_that_reads_back_wrong_does_not_stay(
             with pytest.raises(Unreachable, match="reads back with other bytes"):
                 put(local, "site-7", "00c0ffee", whole, NOON + day * DAY)
             assert stored(local) == before
+    with monkeypatch.context() as patch:
+
+        def lost(name: str, data: bytes) -> bool:
+            raise Unreachable("the connection broke", local.url)
+
+        patch.setattr(local, "holds", lost)
+        with pytest.raises(Unreachable, match="the connection broke"):
+            put(local, "site-7", "00c0ffee", whole, NOON + 3 * DAY)
+    assert stored(local) == before
     make(local, whole, NOON + 3 * DAY, keep=2)
     assert stored(local)[:1] == before, "no damaged one counts among the backups to keep"
 
