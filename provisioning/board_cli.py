@@ -1,6 +1,7 @@
 """`onceway board …`: the commands that show kinds of board and connected boards."""
 
 import json
+import os
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
@@ -83,9 +84,10 @@ def probe_port(
 
     Example: onceway board probe --port /dev/ttyUSB0
     """
-    likely = {name for entry in ports.plugged() if entry.port == port for name in entry.boards}
+    path = os.path.realpath(port)
+    likely = {name for entry in ports.plugged() if entry.port == path for name in entry.boards}
     kinds = catalogue().values()
-    folder = gateway_folder(registry)
+    folder = None if _is_free(port) else gateway_folder(registry)
     with borrowed(folder, port) if folder else nullcontext():
         ports.look(port)
         with exclusive.port(port):
@@ -105,3 +107,16 @@ def probe_port(
     print(f"{port}: the board is one of these; name its kind with --board")
     for one in found:
         print(f"  {one.name}: {one.title}")
+
+
+def _is_free(port: str) -> bool:
+    """Whether no gateway has to be asked for the port, which needs a right: the port can be opened
+    now, or is missing.
+    """
+    if not os.path.exists(port):
+        return True
+    try:
+        ports.check(port)
+    except OncewayError:
+        return False
+    return True
