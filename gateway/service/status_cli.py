@@ -52,6 +52,8 @@ def _lines(found: Row) -> list[str]:
         services = sorted({f"onceway-{restarted_by(key)}" for key in waits})
         lines.append(f"! changed in the configuration, takes effect after a restart: {keys}")
         lines.append(f"    sudo systemctl restart {' '.join(services)}")
+        if services == ["onceway-uplink"]:  # the gateway does not see that restart
+            lines.append("    sudo onceway gateway reload")
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
     shown = "\n".join(problem["what"] for problem in found["problems"])

@@ -60,6 +60,12 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
         uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
         configuration(tmp_path, uplink)
         assert await asyncio.to_thread(run, *reload) == (0, "reloaded\n")
+        configuration(tmp_path, uplink + "batch_count = 8\n")
+        assert (await asyncio.to_thread(run, *reload))[0] == 7
+        _, said = await asyncio.to_thread(run, "status", "--config", str(file))
+        assert (
+            "    sudo systemctl restart onceway-uplink\n    sudo onceway gateway reload\n" in said
+        )
         configuration(tmp_path, uplink + "batch_count = 7\n[mirror]\n")
         code, said = await asyncio.to_thread(run, *reload)
         assert (code, said.splitlines()[1:]) == (
