@@ -14,9 +14,8 @@ from gateway.broker.retained import Retained
 
 
 def announce(core: Core, name: str, payload: bytes) -> None:
-    """Publish a retained message. An empty payload removes the topic's retained message. If the
-    bounds of retained messages leave no room, only current subscribers get the payload, and the
-    topic's retained message, which is outdated then, is removed.
+    """Publish a payload. An empty payload removes the retained message. If the bounds of
+    retained messages leave no room, only current subscribers get the payload.
     """
     topic = core.router.routed(core.router.topic(name))
     topic.spooled = False
@@ -24,7 +23,8 @@ def announce(core: Core, name: str, payload: bytes) -> None:
         return
     publish(core, PublishRun(topic, payload, retain=True), "")
     limits = core.limits
-    if payload and core.retained.fits(name, len(payload) + len(name), limits):
+    if not payload:
+        if core.retained.remove(name):  # a client's earlier message may be on disk
+            core.changes.retained[name] = None
+    elif core.retained.fits(name, len(payload) + len(name), limits):
         core.retained.put(Retained(name, "", 0, payload))
-    elif core.retained.remove(name):  # a client's earlier message may be on disk
-        core.changes.retained[name] = None
