@@ -161,11 +161,15 @@ def guarded(
 
 
 def asked(events: Iterable[Event]) -> dict[str, set[str]]:
-    """Return the windows named by the plan, by kind of fault."""
+    """Return the windows of the plan, by kind of fault: the named ones, and all of a sweep."""
     found: dict[str, set[str]] = defaultdict(set)
     for event in events:
-        if event.event == "planned" and "window" in (aim := event.data.get("aim") or {}):
-            found[event.data["kind"]].add(aim["window"])
+        if event.event == "planned" and (aim := event.data.get("aim") or {}):
+            kind = event.data["kind"]
+            if kind in SWEEPS:
+                found[kind] |= GUARDS[kind].keys()
+            elif "window" in aim:
+                found[kind].add(aim["window"])
     return dict(found)
 
 
