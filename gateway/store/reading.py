@@ -136,8 +136,8 @@ def _run(
 
 def _readable(database: sqlite3.Connection, rest: str, fixed: Row, at: int) -> int | None:
     """Return a readable key above `at`, or None. The search tries keys at distances that grow by
-    5 %. So it finds readable keys between two damaged places, unless
-    they are fewer than a twentieth of the keys that are damaged before them.
+    5 %. So it finds readable keys between two damaged places, unless they are fewer than a
+    twentieth of the keys that are damaged before them.
     """
     step = 1
     while at + step <= _END:

@@ -89,7 +89,7 @@ async def test_unaccepted_message_waits_for_the_next_call(tmp_path: Path) -> Non
         ((), "", exit_codes.USAGE, "name a topic"),
         (("a/#", "1"), "", exit_codes.USAGE, "not a topic of a message"),
         (("t", "--json"), "{", exit_codes.USAGE, "line 1 is not JSON"),
-        (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs a topic"),
+        (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs topic and value"),
         (("t", "--json"), '{"value": 1, "qos": 1}', exit_codes.USAGE, "line 1 needs"),
         (("t",), "1\n\udcff", exit_codes.USAGE, "line 2 is not UTF-8"),
         (("t", "--unti=Cel"), "", exit_codes.USAGE, "no such option: --unti=Cel"),
