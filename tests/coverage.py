@@ -1,10 +1,10 @@
 """Measure which branches of the product the tests take, package by package (`make coverage`).
 
-In: options of pytest; without options, all tests of `make test` run, in Python and C,
-except those that measure time. Out: a table on the terminal, and `build/coverage/holes.txt` with each line and branch that no test takes. The
-exit code is 1 if a test fails. With all tests, it is also 1 if a package is below its goal in
-GOALS. coverage.py counts Python, also in processes that the tests start. gcov counts C in the
-library's own tests on this machine.
+In: options of pytest; without options, all tests of `make test` run, in Python and C, except those
+that measure time. Out: a table on the terminal, and `build/coverage/holes.txt` with each line and
+branch that no test takes. The exit code is 1 if a test fails. With all tests, it is also 1 if a
+package is below its goal in GOALS. coverage.py counts Python, also in processes that the tests
+start. gcov counts C in the library's own tests on this machine.
 """
 
 import gzip
