@@ -256,7 +256,10 @@ WRONG = '[gateway]\nname = 5\n[[listener]]\nbind = ":1883"\nnosuch = 1\n'
 
 _MORE = {"backup": ["5m"], "bridge again": ["--all"], "bridge discard": ["--all"]}
 """Arguments that a command needs in addition to the required ones."""
-_OTHER_FIRST = {"restore", "device import", "device read", "registry import", "gateway config"}
+_OTHER_FIRST = {
+    *("board probe", "device import", "device read", "gateway config", "registry import"),
+    "restore",
+}
 """Commands that do not read the configuration first: they read another file or a board before it,
 or only print its path.
 """

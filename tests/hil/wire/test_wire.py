@@ -64,6 +64,13 @@ class Rig:
         self.link.symlink_to(os.ttyname(slave))
         return board, slave
 
+    def unplug(self) -> None:
+        """Unplug the board. Its name goes first: the pseudo-terminal's number is free then, and
+        another process may get it.
+        """
+        self.link.unlink()
+        os.close(self.board)
+
     def expect(self, kind: str) -> Event:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -176,7 +183,7 @@ def test_bytes_without_a_listener_are_lost(rig: Callable[..., Rig]) -> None:
 def test_the_port_of_a_real_board_may_go_away_and_come_back(rig: Callable[..., Rig]) -> None:
     wire = rig("--real")
     wire.open()
-    os.close(wire.board)
+    wire.unplug()
     wire.expect("gone")
     os.write(wire.gateway, b"nobody hears this")
     while wire.expect("count")["down"]["dropped"] < 17:
