@@ -4,7 +4,7 @@ In: a damaged database and the name of a table. Out: rows, a few of them twice, 
 row could be read. A table is first read from its beginning and from its end, page after page,
 without a search for keys. If the key of a table is a number, reading continues after a damaged
 page, so that only the rows of the damaged page are lost. In a table without row numbers (`queue`),
-a row that separates two damaged pages is lost, too.
+a row that separates two damaged pages may be lost, too.
 """
 
 import sqlite3
@@ -96,6 +96,7 @@ def _numbered(
     if len(keys) == 1:
         yield from _run(database, f"{table} WHERE {keys[0]} >= ?", (), keys[0], columns)
         return
+    # a list, because `_rows` may read only one query at a time
     for item in list(_run(database, "session WHERE id >= ?", (), "id", ["id"])):
         if not isinstance(item, Gap):
             rest = f"{table} WHERE {keys[0]} = ? AND {keys[1]} >= ?"
@@ -113,24 +114,16 @@ def _run(
                 at = max(at, row[place] + 1)
             return
         except (sqlite3.DatabaseError, TypeError):
+            first = (*fixed, at) if fixed else at
             found = _readable(database, f"{rest} ORDER BY {key}", fixed, at)
-            before = (
-                []
-                if found is None
-                else _back_to_damage(
-                    database,
-                    columns,
-                    f"{rest} AND {key} < ? ORDER BY {key} DESC",
-                    (*fixed, at, found),
-                )
-            )
-            after = min(
-                (row[place] for row in before if isinstance(row[place], int)), default=found
-            )
-            yield Gap((*fixed, at) if fixed else at, after)
-            yield from before
             if found is None:
+                yield Gap(first, None)
                 return
+            below = f"{rest} AND {key} < ? ORDER BY {key} DESC"
+            before = _back_to_damage(database, columns, below, (*fixed, at, found))
+            keys = (row[place] for row in before if isinstance(row[place], int))
+            yield Gap(first, min(keys, default=found))
+            yield from before
             at = found
 
 
