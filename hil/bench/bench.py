@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hil.bench.commands import Commands
 from hil.bench.nemesis import Nemesis
 from hil.bench.tables import (
     AirTable,
     BoardTable,
     BridgeTable,
     ClientTable,
+    Commands,
     GatewayTable,
     Limits,
     SubscriberTable,

@@ -1,13 +1,20 @@
-"""Tables of a bench except those of faults: limits, boards, air, gateways, clients and subscribers.
-In: a table of the bench's file. Out: the checked table.
+"""Tables of a bench except those of faults: limits, boards, air, gateways, clients, subscribers and
+commands to the boards. In: a table of the bench's file. Out: the checked table.
 """
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from hil.clients import IDENTIFIERS
 from hil.clients.payloads import Form
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.under_test import SystemUnderTest
+from hil.observe.counters import wait_until
+from hil.observe.history import COMMAND
 from hil.traces import LONGEST_OUTAGE
 from provisioning.boards import catalogue
 
@@ -238,3 +245,39 @@ class SubscriberTable(BaseModel):
         ):
             raise ValueError("a # must be the whole last level, and a + a whole level")
         return filter
+
+
+class Commands(Kind):
+    """Commands `interval N force` to each board, planned like faults: each has a place. Each has a
+    different N, in milliseconds or seconds, so that EEPROM and samples of the board show which
+    commands it obeyed. The verdict is *holds* only if all were sent. count: number of commands to
+    each board.
+    """
+
+    text: ClassVar[str] = COMMAND
+    part: ClassVar[str] = "board"
+    kind: Literal["command"] = Field(default="command", exclude=True)
+    count: int = Field(default=1, ge=1, le=1000)
+    between: tuple[float, float] = (0.2, 0.9)
+
+    @field_validator("kind")
+    @classmethod
+    def _no_key(cls, _: str) -> str:
+        """Refuse the key `kind`: there is only one kind of command."""
+        raise PydanticCustomError("extra_forbidden", "there is no such key")
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        for device, total in readings.items():
+            yield from self._on(
+                device, f"{device} commands", f"sampled {device}", total - 2, seed, readings
+            )
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device = system.device(fault)
+        # the gateway has answered a publication, and the board subscribes before it publishes
+        await wait_until(lambda: device.journalled > device.waiting)
+        interval = device.next_interval()
+        system.history.add("rig", "command", device=device.name, interval=interval)
+        text = f"{interval // 1000} s" if interval % 1000 == 0 else str(interval)
+        system.commander.send(device.name, f"interval {text} force")
+        return Evidence(f"interval {text}", {"interval": interval})

@@ -41,7 +41,7 @@ from hil.clients.options import (
 )
 from hil.clients.payloads import payload_of
 from hil.clients.telling import READS_REASON_CODES, SESSION_EXPIRY, identity, tell, topic_of
-from hil.formats.due import Due
+from hil.formats.connection import Due
 from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
 
 RECONNECT_WAIT = 0.5  # s

@@ -9,7 +9,7 @@ aiomqtt's `publish` raises an error instead, and a command published once more c
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from hil.programs.ports import free_port
+from hil.programs.process import free_port
 
 
 class Commander:

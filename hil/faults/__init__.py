@@ -18,7 +18,6 @@ from hil.faults.board import (
     BoardSwitchedOff,
     BoardWatchdog,
 )
-from hil.faults.bridge import OtherBrokerRestart
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import (
     GatewayKill,
@@ -27,6 +26,7 @@ from hil.faults.gateway import (
     GatewayPowerCut,
     GatewayRestored,
     LandingPowerCut,
+    PublicationRefused,
     UplinkKill,
 )
 from hil.faults.ingest import (
@@ -42,6 +42,7 @@ from hil.faults.landing import (
     BatchTwice,
     LandingUnwritable,
     NumberTaken,
+    OtherBrokerRestart,
 )
 from hil.faults.line import (
     LineBursts,
@@ -66,7 +67,6 @@ from hil.faults.machine import (
     LandingSlow,
     UploadCut,
 )
-from hil.faults.refusal import PublicationRefused
 from hil.faults.sensor import BusContention, SensorOpen, SensorShorted, SensorSwapped
 from hil.faults.site import (
     BoardReplugged,

@@ -1,6 +1,7 @@
-"""Faults of the landing place: an outage, batches that land twice, damaged or changed, and a batch
-number that is taken. In: the landing place. Out: evidence, and an event in the history for a copy
-with other payloads.
+"""Faults at the far ends. At the landing place: an outage, batches that land twice, damaged or
+changed, and a batch number that is taken. At the other end of the bridge: a restart of the broker.
+In: the landing place, the other broker. Out: evidence, and an event in the history for a copy with
+other payloads.
 """
 
 import asyncio
@@ -9,7 +10,9 @@ import random
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hil.faults.base import Kind
+from pydantic import Field
+
+from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
 from hil.faults.landing_place import Copy
 from hil.faults.under_test import SystemUnderTest
@@ -171,3 +174,26 @@ class BatchReworded(BatchCopy):
             f"batch {batch} with {rows} publications, whose second payloads were set aside",
             {"batch": batch, "rows": rows},
         )
+
+
+class OtherBrokerRestart(Kind):
+    """SIGTERM to the other broker, which writes its sessions and retained messages to disk, and a
+    start after some seconds. Meanwhile retained messages change at the gateway only.
+    """
+
+    text: ClassVar[str] = "other broker restarted"
+    part: ClassVar[str] = "other broker"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
+    kind: Literal["other-broker-restart"]
+    seconds: Seconds = Field(default=2.0, gt=0, le=60)
+    """Time without the other broker, in seconds."""
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        broker = system.other_broker
+        assert broker is not None  # noqa: S101 - the bench has checked that there is one
+        code = await broker.stop()
+        await asyncio.sleep(self.seconds)
+        await broker.start()
+        return None if code else Evidence(f"away for {self.seconds:g} s")

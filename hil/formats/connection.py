@@ -1,12 +1,12 @@
 """Reader of one Network Connection, over a line or over the air. In: packets of both ends, in the
-order of sending. Out: events for publications, refusals, the gateway's CONNACK, unexpected answers,
-and bytes that are not MQTT.
+order of sending. Out: events for publications, refusals, the gateway's CONNACK, answers that are
+not due, and bytes that are not MQTT.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hil.formats.due import Due
 from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Property, Publish
 
 DIRECTIONS = ("up", "down")
@@ -15,6 +15,36 @@ BACK = {"up": "down", "down": "up"}
 
 Say = Callable[[str, dict[str, Any]], object]
 """Callback that takes the name of an event, and its keys."""
+
+_ASKED_BY_PUBLISH = {1: Kind.PUBACK, 2: Kind.PUBREC}
+
+
+class Due:
+    """The answers that one end of a connection still owes to the other end (MQTT Version 5.0,
+    section 4.3). A PUBLISH asks for one PUBACK or PUBREC, a PUBREL for one PUBCOMP. An end that
+    answers more often has accepted a message twice. (A PUBREL does not count as an answer: a
+    connection may begin with a PUBREL, for a PUBREC of the previous connection [MQTT-4.4.0-1].)
+    """
+
+    def __init__(self) -> None:
+        self._due: Counter[tuple[Kind, int]] = Counter()
+
+    def ask(self, packet: Packet) -> None:
+        """Handle a packet that the owing end receives. The packet may make another answer due."""
+        match packet:
+            case Publish() if packet.qos:
+                self._due[_ASKED_BY_PUBLISH[packet.qos], packet.id] += 1
+            case Answer(kind=Kind.PUBREL):
+                self._due[Kind.PUBCOMP, packet.id] += 1
+
+    def answer(self, packet: Packet) -> bool:
+        """Handle a packet that the owing end sends. Return False for an answer that is not due."""
+        match packet:
+            case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
+                due = packet.kind, packet.id
+                self._due[due] -= 1
+                return self._due[due] >= 0
+        return True
 
 
 class Connection:

@@ -31,8 +31,7 @@ from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.history import History, read
 from hil.observe.ingest_progress import IngestProgress
-from hil.programs.ports import free_port
-from hil.programs.process import Child, Children, children
+from hil.programs.process import Child, Children, children, free_port
 from hil.programs.site import SHORT_LIVED_JAVA
 
 CAN = {

@@ -2,7 +2,9 @@
 committed since the last call, as events of the history, and counts.
 """
 
+import shutil
 import sqlite3
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -14,6 +16,7 @@ QUERY = """SELECT id AS spool_id, device, incarnation, sequence, client, topic, 
     monotonic, payload FROM spool WHERE id > ? ORDER BY id"""
 SIZE = "SELECT coalesce(sum(length(payload) + length(CAST(topic AS BLOB)) + 64), 0) FROM spool"
 """Bytes of the rows, as `spool.max_bytes` counts them."""
+NEWEST = "SELECT id FROM spool_last"
 LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 
@@ -163,3 +166,21 @@ class SpoolHop:
 
 def _first(database: sqlite3.Connection, query: str) -> list[int]:
     return list(database.execute(query).fetchone() or [0])
+
+
+def holds_publication(database: Path) -> bool:
+    """Return whether the write-ahead log ends with a publication that readers cannot see yet. The
+    gateway is stopped after the sync of this commit, and has not announced it, so other connections
+    do not see it. A copy of database and log contains it, as after a kill.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / database.name
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{database}{suffix}", f"{copy}{suffix}")
+        return _newest(copy, "rw") > _newest(database, "ro")
+
+
+def _newest(database: Path, mode: str) -> int:
+    uri = f"{database.absolute().as_uri()}?mode={mode}"
+    with closing(sqlite3.connect(uri, uri=True)) as opened:
+        return int(opened.execute(NEWEST).fetchone()[0] or 0)

@@ -10,9 +10,8 @@ from pathlib import Path
 from gateway.errors import OncewayError
 from hil.observe.folder import Folder
 from hil.observe.membership import CONTACT_WITHIN, wait_for_contact
-from hil.programs.member_links import MemberLinks
-from hil.programs.ports import free_port
-from hil.programs.site import Site
+from hil.programs.process import free_port
+from hil.programs.site import MemberLinks, Site
 
 
 class Joining:

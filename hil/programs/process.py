@@ -1,20 +1,25 @@
 """Child processes for the programs of a run. All are stopped at its end, each by its id. In: an
 argument list. Out: a process group of its own, so that a launcher's children (spark-submit's Java)
-end with it, and a log file.
+end with it, and a log file; a wait for the READY=1 of a service; free ports.
 """
 
 import asyncio
 import os
+import secrets
 import signal
+import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from gateway.errors import OncewayError
 
+LOOK_EVERY = 0.02  # s between looks for READY=1
 STOP_TIMEOUT = 20.0  # s from SIGTERM to SIGKILL
 LOG_TAIL = 12  # lines of a log that an error quotes
 LONGEST_LINE = 1_000_000  # bytes on a pipe; a client's line has a whole message, in hex
+_FIRST, _COUNT = 20_000, 12_000  # ports
 
 
 class EndedError(OncewayError):
@@ -230,3 +235,50 @@ async def children(logs: Path, env: Mapping[str, str] | None = None) -> AsyncIte
         yield made
     finally:
         await asyncio.shield(made.stop())
+
+
+class Readiness:
+    """A NOTIFY_SOCKET for one start of one service, as systemd's (man 3 sd_notify). Keep the object
+    while the service runs. The socket has no path, and is closed with the object.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._address = f"onceway-hil-{os.getpid()}-{name}-{time.monotonic_ns()}"
+        self._socket = socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
+        self._socket.bind("\0" + self._address)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"NOTIFY_SOCKET": "@" + self._address}
+
+    async def wait(self, child: Child, within: float) -> None:
+        """Return at READY=1. Raises OncewayError if the service ends before, or takes longer than
+        `within` seconds.
+        """
+        deadline = time.monotonic() + within
+        while not self._is_ready():
+            if not child.running:
+                raise child.failure()
+            if time.monotonic() > deadline:
+                raise OncewayError(
+                    f"{child.name} was not ready within {within:.0f} s", str(child.log)
+                )
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _is_ready(self) -> bool:
+        try:
+            return "READY=1" in self._socket.recv(4096).decode().splitlines()
+        except BlockingIOError:
+            return False
+
+
+def free_port() -> int:
+    """Return a free port below 32,000. The system gives ports from 32,768 on to any connection, so
+    a parallel run might get such a port first.
+    """
+    while True:
+        port = _FIRST + secrets.randbelow(_COUNT)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

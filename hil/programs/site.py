@@ -4,25 +4,28 @@ and ways to kill them.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+from gateway.errors import OncewayError
 from hil.bench.bench import Bench
 from hil.faults.ingest import SECOND
 from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
 from hil.faults.preload import Machine
 from hil.observe.folder import Folder
-from hil.programs.member_links import MemberLinks
-from hil.programs.process import Child, Children, EndedError
-from hil.programs.sd_notify import Readiness
+from hil.programs.process import Child, Children, EndedError, Readiness, free_port
 
 OF_GATEWAY = ("gateway", "uplink")
 """Programs of each gateway, which end with exit code 0 after SIGTERM."""
 OF_CENTRE = ("ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
+LINKS_WITHIN = 60.0  # s, on a busy machine
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """Settings for a Spark that runs for a minute. Java's second compiler would take a third of the
 time until the first micro-batch, and pays off only in longer runs."""
@@ -35,6 +38,50 @@ NO_DISKS = None, None, None
 def onceway() -> str:
     """Return the path of this installation's console script."""
     return str(Path(sys.executable).with_name("onceway"))
+
+
+class MemberLinks:
+    """The network between the gateways of a site, as a process that can cut it and slow it down. Of
+    two members, the one with the lower name connects (gateway/site/links/net.py). addresses:
+    HOST:PORT of each gateway, by name.
+    """
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self._addresses = dict(addresses)
+        self._ports = {ends: free_port() for ends in combinations(sorted(addresses), 2)}
+        self._done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def seen_by(self, name: str) -> dict[str, str]:
+        """Return HOST:PORT at which the member `name` reaches each member, by member."""
+        ways = {far: port for (near, far), port in self._ports.items() if near == name}
+        return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
+
+    async def start(self, children: Children) -> None:
+        """Start the network, and wait until gateways can connect. Raises OncewayError."""
+        argv = [sys.executable, "-m", "hil.wire.members"]
+        for (near, far), port in self._ports.items():
+            target = self._addresses[far].rpartition(":")[2]
+            argv += ["--link", f"{near}:{far}:{port}:{target}"]
+        self._child: Child = await children.start("members", argv, pipe=True, orders=True)
+        async with asyncio.timeout(LINKS_WITHIN):
+            async for line in self._child.lines():
+                if json.loads(line)["event"] == "ready":
+                    return
+        raise OncewayError("the network between the gateways did not start", str(self._child.log))
+
+    async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
+        self._child.order(json.dumps({"do": do, "member": member, **more}).encode())
+        return await self._done.get()
+
+    async def follow(self) -> None:
+        """Read the program's reports until it ends. Raises EndedError if it ended by itself."""
+        async for line in self._child.lines():
+            self._done.put_nowait(json.loads(line))
+        await self._child.process.wait()
+        self._child.check()
+
+    async def stop(self) -> None:
+        await self._child.stop()
 
 
 class Member:

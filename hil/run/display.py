@@ -1,10 +1,11 @@
 """Display of a run: stages, faults as they happen, counts at each hop. In: calls from the run. Out:
 on a terminal, lines that scroll above a live footer; elsewhere plain lines, with the counts every
-few seconds.
+few seconds. Errors of the run are also recorded in the history (`Notes`).
 """
 
 import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -13,6 +14,10 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from gateway.errors import OncewayError
+from hil.observe.history import History
+from hil.programs.process import EndedError
 
 PLAIN_COUNTS_EVERY = 5.0  # s
 
@@ -115,3 +120,53 @@ class Display:
         )
         head = Text(f"{self._title}   {self._elapsed()}", "bold cyan")
         return Group(Text(), head, stages, bars)
+
+
+class Notes:
+    """Records each error of a run in its history: `ended` of a program under test if this program
+    ended by itself, otherwise `broken` of the rig. services: names of the programs under test.
+    """
+
+    def __init__(self, history: History, display: Display, services: Collection[str]) -> None:
+        self._services = services
+        self._history = history
+        self._display = display
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """If an error ends the block, record it in the history, and continue after the block."""
+        try:
+            yield
+        except* Exception as group:
+            for error in _single_errors(group):
+                self.note(error)
+
+    def note(self, error: Exception) -> None:
+        if isinstance(error, EndedError) and error.name in self._services:
+            self._history.add(error.name, "ended", how=error.how, last_words=error.last_words)
+        else:
+            words = error.last_words if isinstance(error, EndedError) else []
+            # a mistake in the rig: show where
+            if not isinstance(error, OncewayError):
+                words = "".join(traceback.format_exception(error)).splitlines()
+            self._history.add("rig", "broken", why=_one_line(error), last_words=words)
+        self._display.say(f"  {_one_line(error)}", "red")
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, EndedError):
+        return error.what
+    return (
+        " ".join(str(error).split())
+        if isinstance(error, OncewayError)
+        else f"{type(error).__name__}: {error}"
+    )
+
+
+def _single_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """Yield the errors in a group and in the groups that it contains."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _single_errors(error)
+        else:
+            yield error

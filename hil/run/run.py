@@ -33,14 +33,12 @@ from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.air import AirOfRun
-from hil.programs.ports import free_port
 from hil.programs.prepared import Joining, age
-from hil.programs.process import Children, children
+from hil.programs.process import Children, children, free_port
 from hil.programs.settings import batch_age_s, batch_count, make_folders, write_config
 from hil.programs.site import Member, Site, services
-from hil.run.display import Display
+from hil.run.display import Display, Notes
 from hil.run.injector import Injector
-from hil.run.notes import Notes
 from hil.run.system import Device, System
 from hil.run.watch import LOOK_EVERY, Watch
 

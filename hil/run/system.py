@@ -13,14 +13,13 @@ from hil.devices.real_board import RealBoard
 from hil.devices.sensor import SensorBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
-from hil.faults.newest_commit import holds_publication
 from hil.faults.under_test import Publisher
 from hil.faults.windows import AFTER_SYNC, BEFORE_ACK, BEFORE_SYNC, BEFORE_WRITE
 from hil.observe.counters import Counters
 from hil.observe.history import History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
-from hil.observe.spool import SpoolHop
+from hil.observe.spool import SpoolHop, holds_publication
 from hil.programs.site import Member
 from hil.run.display import Display
 

@@ -13,13 +13,12 @@ from hil.devices.client import Client
 from hil.devices.other_broker import OtherBroker
 from hil.devices.subscriber import Subscriber
 from hil.observe.counters import Counters, wait_until
-from hil.observe.errors import note_errors
 from hil.observe.folder import Folder
 from hil.observe.history import READINGS, History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
+from hil.observe.programs import note_errors, note_usage
 from hil.observe.remains import note_centre, note_landed, note_remains
-from hil.observe.resources import note_usage
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
 from hil.programs.site import OF_GATEWAY, Site, program_of

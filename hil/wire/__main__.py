@@ -14,8 +14,7 @@ from hil.traces.recording import load
 from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
 from hil.wire.line import Line
-from hil.wire.noise import Noise
-from hil.wire.weather import Weather
+from hil.wire.noise import Noise, Weather
 from hil.wire.wire import Wire
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

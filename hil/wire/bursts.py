@@ -7,7 +7,7 @@ bursts at the same offsets, however the bytes are split into pieces.
 import math
 import random
 
-from hil.wire.weather import Harm
+from hil.wire.noise import Harm
 
 HIT = 0.5  # share of changed bytes in a burst
 

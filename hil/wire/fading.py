@@ -8,7 +8,7 @@ from typing import Any
 from hil.traces import LONGEST_OUTAGE
 from hil.traces.replay import Replay
 from hil.traces.trace import Trace
-from hil.wire.weather import Harm
+from hil.wire.noise import Harm
 
 DELIMITER = b"\0"
 

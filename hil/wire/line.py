@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hil.wire.fading import Fading
+from hil.wire.noise import Harm, Weather
 from hil.wire.strike import Command, Strike
-from hil.wire.weather import Harm, Weather
 
 BITS_PER_BYTE = 10  # 8N1
 BUFFER = 4096  # bytes that wait for the line; more are left to the sender's port

@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from hil.bench.bench import Bench
-from hil.bench.commands import Commands
 from hil.bench.nemesis import Nemesis
 from hil.bench.tables import (
     AirTable,
     BridgeTable,
     ClientTable,
+    Commands,
     GatewayTable,
     Limits,
     SubscriberTable,

@@ -24,9 +24,7 @@ from hil.devices.subscriber import Subscriber
 from hil.judge.sessions import wrong
 from hil.observe.counters import wait_until
 from hil.observe.history import Event, History, read
-from hil.programs.ports import free_port
-from hil.programs.process import Child, Children, children
-from hil.programs.sd_notify import Readiness
+from hil.programs.process import Child, Children, Readiness, children, free_port
 from hil.programs.site import onceway
 
 Start = Callable[..., Awaitable[Child]]

@@ -17,7 +17,6 @@ from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode
 from hil.faults.machine import ClockUnknown
-from hil.faults.newest_commit import holds_publication
 from hil.faults.preload import Machine
 from hil.faults.windows import (
     AFTER_ACK,
@@ -32,6 +31,7 @@ from hil.faults.windows import (
     BEFORE_WRITE,
 )
 from hil.formats.frames import stuff
+from hil.observe.spool import holds_publication
 
 PROGRAM = """
 import os, sys, time

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
-from hil.programs.process import Children, EndedError, children, descendants
-from hil.programs.sd_notify import Readiness
+from hil.programs.process import Children, EndedError, Readiness, children, descendants
 
 PARENT = (
     "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'],"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hil.programs.member_links import MemberLinks
 from hil.programs.process import children
+from hil.programs.site import MemberLinks
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hil.wire.noise import KINDS, Noise
-from hil.wire.weather import Harm
+from hil.wire.noise import KINDS, Harm, Noise
 
 
 @given(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hil.wire.line import Line
+from hil.wire.noise import Harm
 from hil.wire.strike import Action, Command, misread
-from hil.wire.weather import Harm
 
 BAUD = 100_000  # ten bytes take a millisecond
 SENT = bytes(random.Random(1).randrange(1, 256) for _ in range(1000))

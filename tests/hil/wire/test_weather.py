@@ -17,7 +17,7 @@ from hil.traces.replay import Replay
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
-from hil.wire.weather import Harm, Weather
+from hil.wire.noise import Harm, Weather
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
 """Folder of real recordings (see tests/hil/traces), if there is one."""

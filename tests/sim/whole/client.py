@@ -14,7 +14,7 @@ from gateway.broker.peer import Peer
 from hil.clients.flows import Fate, Flows
 from hil.clients.payloads import text_of
 from hil.clients.telling import INCARNATION, SESSION_EXPIRY, identity, topic_of
-from hil.formats.due import Due
+from hil.formats.connection import Due
 from hil.formats.packets import (
     Answer,
     Connack,

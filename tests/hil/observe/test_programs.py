@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from gateway.system.logs import JsonFormatter
-from hil.observe.errors import note_errors
 from hil.observe.history import History, read
+from hil.observe.programs import note_errors
 
 LOG = """\
 INFO gateway.links.serial_port: ports/uno-1: uno-1 greets, boot 2, next sequence 53

@@ -1,8 +1,10 @@
-"""Use of resources by a service, seen from outside: CPU, memory, bytes written to disk, open files
-and threads, from /proc (man 5 proc). In: a process id. Out: an event `usage` in the history.
+"""Observer of a program under test, from outside: unexpected errors in its log, and its use of CPU,
+memory, disk, files and threads (/proc, man 5 proc). In: a log, a process id. Out: an event `erred`
+in the history for each traceback, and an event `usage`.
 """
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +13,18 @@ from hil.observe.history import History
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 UTIME, STIME, THREADS, RSS = 11, 12, 17, 21  # fields of /proc/PID/stat after the name
+_TRACEBACK = re.compile(r"^( *)Traceback \(most recent call last\):\n(?:\1 .*\n)*\1(\S.*)$", re.M)
+
+
+def note_errors(history: History, program: str, log: Path) -> None:
+    """Record each Python exception in a program's log: the program or its event loop caught it, and
+    continued, perhaps without a part of its work. Without a log file, record nothing.
+    """
+    if log.exists():
+        lines = log.read_text(errors="replace")
+        plain = lines.replace('"Traceback (', "\nTraceback (").replace("\\n", "\n")  # in JSON logs
+        for found in _TRACEBACK.finditer(plain):
+            history.add(program, "erred", error=found[2].removesuffix('"}'))
 
 
 def note_usage(history: History, service: str, pid: int) -> None:
