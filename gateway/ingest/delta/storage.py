@@ -17,6 +17,7 @@ from gateway.system.sync import sync
 
 OBJECT_STORES = ("s3a", "gs")
 """Schemes of Hadoop's file systems in which a file appears only when it is complete."""
+_OLD = ".old"
 
 
 class Readable(Protocol):
@@ -91,16 +92,27 @@ class LocalFolder:
 
 
 class HadoopFolder:
+    """A folder on any file system of Spark. Hadoop's rename refuses an existing name, so `write`
+    first renames the old file to `_aside`. If a file is missing, its content is read from there:
+    the writer is between its two renames, or was killed there.
+    """
+
     def __init__(self, spark: SparkSession, *path: str) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path(*path)
         self._fs = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._renames = str(self._fs.getScheme()) not in OBJECT_STORES
 
     def __str__(self) -> str:
         return str(self._path)
 
     def read(self, name: str) -> bytes | None:
+        # the last try: a writer may have finished after the first one
+        places = (name, _aside(name), name) if self._renames else (name,)
+        return next((data for each in places if (data := self._read(each)) is not None), None)
+
+    def _read(self, name: str) -> bytes | None:
         try:
             stream = self._fs.open(self._child(name))
         except Py4JJavaError as error:
@@ -113,19 +125,25 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, or replace an existing one, so that no reader sees a part of it. In a file
-        system, the file is first written under a hidden name. Then the old file is deleted, and the
-        new one renamed. An object store shows only complete files, so there the rename is not
-        needed.
+        """Write a file, or replace an existing one, so that a reader finds the whole old or the
+        whole new content, also after a kill at any step. An object store shows only complete files,
+        so there no file is renamed.
         """
-        if str(self._fs.getScheme()) in OBJECT_STORES:
-            self._create(self._child(name), data)
+        final, aside = self._child(name), self._child(_aside(name))
+        if not self._renames:
+            self._create(final, data)
             return
         hidden = self._child(f".{name}.{secrets.token_hex(4)}.new")
         self._create(hidden, data)
-        self._fs.delete(self._child(name), False)
-        if not self._fs.rename(hidden, self._child(name)):
-            raise OSError(f"cannot rename {hidden}")
+        if self._fs.exists(final):
+            self._fs.delete(aside, False)
+            self._rename(final, aside)
+        self._rename(hidden, final)
+        self._fs.delete(aside, False)
+
+    def _rename(self, old: Any, new: Any) -> None:
+        if not self._fs.rename(old, new):
+            raise OSError(f"cannot rename {old}")
 
     def _create(self, path: Any, data: bytes) -> None:
         stream = self._fs.create(path, True)
@@ -135,14 +153,16 @@ class HadoopFolder:
             stream.close()
 
     def names(self) -> list[str]:
-        """Return the names of the visible files, sorted; none if the folder is missing."""
+        """Return the names of the visible files, sorted; none if the folder is missing. A file that
+        was set aside to be replaced counts, too.
+        """
         if not self._fs.exists(self._path):
             return []
-        names = (
-            str(status.getPath().getName())
+        names = {
+            _visible(str(status.getPath().getName()))
             for status in self._fs.listStatus(self._path)
             if status.isFile()
-        )
+        }
         return sorted(name for name in names if not name.startswith("."))
 
     def entries(self) -> dict[str, bool]:
@@ -163,13 +183,27 @@ class HadoopFolder:
         )
 
     def delete(self, name: str) -> None:
+        if self._renames:  # first: otherwise this old content would be read after a kill
+            self._fs.delete(self._child(_aside(name)), False)
         self._fs.delete(self._child(name), False)
 
     def set_aside(self, ending: str) -> str:
         aside = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}.{ending}")
-        if not self._fs.rename(self._path, aside):
-            raise OSError(f"cannot rename {self._path}")
+        self._rename(self._path, aside)
         return str(aside)
 
     def _child(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
+
+
+def _aside(name: str) -> str:
+    """Return the hidden name of a file that is being replaced."""
+    return f".{name}{_OLD}"
+
+
+def _visible(name: str) -> str:
+    """Return the name of the file that is being replaced if `name` is its hidden name, else
+    `name`.
+    """
+    hidden = name.startswith(".") and name.endswith(_OLD)
+    return name[1 : -len(_OLD)] if hidden else name
