@@ -248,7 +248,7 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
     for number, device, incarnation, sequence, *rest, boot, monotonic, received in rows:
         if device is None:
             device = f"@{line['name']}"
-            incarnation = next(
+            (incarnation, *_) = (
                 epoch for first, epoch in reversed(line["epochs"]) if first <= number
             )
         if received is None:
@@ -314,7 +314,7 @@ def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
                 while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
                     first = rows[-1][0] + 1
                     yield adopted(json.loads(source), rows)
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
         if not is_damaged(error):
             raise
         log.error(

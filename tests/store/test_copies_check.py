@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.store.apply import apply
-from gateway.store.copies import _BITS, FILE, Copies
+from gateway.store.copies import _BITS, FILE, Copies, bring_all, is_damaged
 from gateway.store.recovery import recover
 from gateway.store.schema import open_store
 from gateway.uplink import copied
@@ -128,3 +128,89 @@ def test_changed_row_of_the_spool_is_not_replicated_and_numbers_stay(tmp_path: P
         assert [it[0] for it in found] == [1, 2, *range(26, COUNT + 1)]
         nameless = [it[3] for it in found if it[1] is None]
         assert nameless == [n // 3 for n in (*range(27, COUNT + 1, 3),)]
+
+
+TOLD = '{"name": "barn", "epochs": [[0, 5]], "boot": 3, "clock": 1000}'
+
+
+def brought(shelf: Path) -> list[tuple[object, ...]]:
+    """Return the rows that a rescue puts into the spool from the copies in a folder."""
+    with closing(open_store(shelf, "site-7")) as database:
+        recover(database, None, 16)
+        count = bring_all(shelf, database)
+        found = database.execute("SELECT topic, payload FROM spool ORDER BY id").fetchall()
+        assert len(found) == count
+    return found
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "{",
+        "[]",
+        "{}",
+        TOLD.replace("name", "names"),
+        TOLD.replace("[[0, 5]]", "[[99, 5]]"),
+        TOLD.replace("[[0, 5]]", "7"),
+        TOLD.replace("[[0, 5]]", "[7]"),
+        TOLD.replace("1000", '"1000"'),
+    ],
+)
+def test_damaged_facts_of_a_line_cost_the_lines_behind_it_only(
+    shelf: Path, caplog: pytest.LogCaptureFixture, told: str
+) -> None:
+    """The facts come from another member, and have no check."""
+    with closing(Copies(shelf)) as opened:
+        bare = [(2, (1, None, None, 1, "c", "first", b"", 3, 9, None))]
+        opened.write([(2, "shed", 1, TOLD)], bare, {}, [])
+        bare = [(4, (1, None, None, 1, "c", "last", b"", 3, 9, None))]
+        opened.write([(LINE[0], "barn", COUNT, TOLD), (4, "loft", 1, told)], bare, {}, [])
+    found = brought(shelf)
+    assert [topic for topic, _ in found] == ["first", *["barn/air"] * COUNT]
+    assert "the rest of the copies for other members cannot be read" in caplog.text
+
+
+def test_shelf_with_another_schema_counts_as_damaged(
+    shelf: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(sqlite3.connect(shelf / FILE)) as database:
+        database.execute("DROP TABLE line")
+    with pytest.raises(sqlite3.OperationalError) as refused:
+        Copies(shelf)
+    assert is_damaged(refused.value), "it is put aside, and the members send their rows again"
+    assert brought(shelf) == []
+    assert "the rest of the copies for other members cannot be read (no such table" in caplog.text
+
+
+def test_disk_that_fails_does_not_pass_for_a_shelf_without_copies(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later rescue may read them."""
+    with closing(Copies(shelf)) as opened:
+        opened.write([(LINE[0], "barn", COUNT, TOLD)], [], {}, [])
+
+    page = Copies.page
+
+    def fails(self: Copies, number: int, first: int, count: int, most: int) -> object:
+        if first:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+            raise error
+        return page(self, number, first, 7, most)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Copies, "page", fails)
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            brought(shelf)
+    assert len(brought(shelf)) == COUNT, "nothing of the first try is left"
+
+
+def test_write_that_fails_leaves_nothing_and_the_next_one_succeeds(shelf: Path) -> None:
+    bad = [(9, (1, "d", 7, 1, "c", None, b"", 3, 9, None))]
+    with closing(Copies(shelf)) as opened:
+        with pytest.raises(sqlite3.IntegrityError):
+            opened.write([(9, "shed", 1, TOLD)], bad, {LINE[0]: COUNT}, [])
+        assert opened.lines() == [LINE]
+        opened.write([(9, "shed", 1, TOLD)], [], {}, [])
+        assert [line[0] for line in opened.lines()] == [LINE[0], 9]
+    assert landing(shelf) == RIGHT
