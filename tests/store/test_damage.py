@@ -4,6 +4,7 @@ Either all messages are delivered. Or the client gets a new session and the log 
 start is refused with a sentence that names table and row. `onceway store check` reports the same.
 """
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -20,7 +21,7 @@ from gateway.runtime.clock import Clock
 from gateway.service.gateway import _open_broker
 from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
-from gateway.store.check import check
+from gateway.store.check import check, named
 from gateway.store.meta import fits
 from gateway.store.missing_checks import settle_contents
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
@@ -31,6 +32,7 @@ from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
 from tests.broker.harness import FOREVER, World
 from tests.store.test_references import world
+from tests.store.test_salvage import loose
 
 assert world
 VALUES = ("NULL", "x'ff'", "'x'", "1.5", "-1", "9223372036854775807", "''", "CAST(x'ff' AS TEXT)")
@@ -79,16 +81,6 @@ def opened(image: bytes) -> sqlite3.Connection:
     database = sqlite3.connect(":memory:", isolation_level=None)
     database.deserialize(image)
     return database
-
-
-def loose(database: sqlite3.Connection) -> None:
-    """Let every column accept any value, because a disk may change a page in any way."""
-    database.execute("PRAGMA writable_schema = ON")
-    database.execute(
-        "UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'STRICT, ', ''), 'STRICT',"
-        " ''), 'NOT NULL', '') WHERE type = 'table'"
-    )
-    database.execute("PRAGMA writable_schema = RESET")
 
 
 def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
@@ -322,6 +314,20 @@ def test_command_that_shows_a_damaged_store_names_the_row(
     except OncewayError as error:
         said = str(error)
     assert not said or f" of {table}: invalid {column}" in said or "UTF-8" in said
+
+
+@pytest.mark.parametrize("table", ["queue", "message", "spool"])
+def test_start_that_fails_names_a_damaged_row_as_its_cause(image: bytes, table: str) -> None:
+    """The start fails with an internal error, which says nothing about the store."""
+    change = {"queue": "flags = 6", "message": "retain = 2", "spool": "payload = x'00'"}[table]
+    internal, disk = KeyError(7), sqlite3.OperationalError("disk I/O error")
+    disk.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+    with closing(opened(image)) as database:
+        assert named(database, internal) is internal, "the store is sound"
+        database.execute(f"UPDATE {table} SET {change}")
+        assert re.match(rf"row .* of {table}: ", str(named(database, internal)))
+        assert named(database, disk) is disk, "its cause is known"
+    assert named(database, internal) is internal, "the store cannot be read any more"
 
 
 FITTING = {

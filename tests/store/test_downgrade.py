@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from gateway.broker.message_ids import pack_bits, unpack_ids
 from gateway.broker.store_rows import Commit
+from gateway.store import downgrade as module
 from gateway.store import twins
 from gateway.store.apply import apply
 from gateway.store.check import check
@@ -126,6 +127,21 @@ def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path
     downgrade(tmp_path, 4)
     with closing(open_store(tmp_path, "site-7")) as database:
         assert moved_of(recover(database, None, 10)).members == frozenset(), "b is a new one"
+
+
+def test_downgrade_that_fails_at_its_last_step_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    before = tables(tmp_path / FILE)
+    steps = {**module._STEPS, 2: "ALTER TABLE session DROP COLUMN other;"}
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "_STEPS", steps)
+        with pytest.raises(StoreError, match='no such column: "other"'):
+            downgrade(tmp_path, 1)
+    assert tables(tmp_path / FILE) == before
+    assert check(tmp_path) == []
+    downgrade(tmp_path, 1)
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION, SCHEMA_VERSION + 1])

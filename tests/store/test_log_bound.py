@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from gateway.store import checkpoint
 from gateway.store.checkpoint import WAL_WARN_BYTES
 from gateway.store.log_readers import log_readers
 from gateway.store.schema import (
+    BUSY_TIMEOUT_S,
     FILE,
     WAL_BYTES,
     WAL_LIMIT,
@@ -199,6 +202,88 @@ def test_program_that_holds_the_log_is_named(store: Store) -> None:
     store.settle()
     assert job.problem is None
     assert store.log_bytes <= WAL_LIMIT
+
+
+COPY = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)  # WAL_CKPT_LOCK (https://www.sqlite.org/walformat.html)
+    print("copying", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_checkpoint_of_another_program_is_waited_for_and_then_stops_no_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """SQLite itself does not wait for it. A backup or the uplink may make one at any time. ends:
+    whether the other program's checkpoint ends while the writer waits.
+    """
+    store.commit(SMALL)
+    copier = store.writer._checkpointer
+    polls = queue.Queue[float]()
+
+    def poll(seconds: float) -> None:
+        polls.put(seconds)
+        if ends and other.poll() is None:
+            other.communicate("")
+
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=monotonic, sleep=poll))
+    monkeypatch.setattr(checkpoint, "_OTHERS_S", DONE_S if ends else 0.05)
+    with subprocess.Popen(
+        [sys.executable, "-c", COPY, str(store.folder / f"{FILE}-shm")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "copying\n"
+        store.commit(LARGE, WAL_LIMIT // LARGE + 10)
+        store.settle()
+        assert (copier.waits, polls.empty()) == (1, False)
+        assert (store.log_bytes == 0) == ends
+        store.commit(SMALL)
+        store.settle()
+        assert copier.waits == 1, "the writer does not wait at each commit"
+        if not ends:
+            other.communicate("")
+    store.commit(LARGE, WAL_BYTES // LARGE + 10)
+    store.settle()
+    assert store.log_bytes <= WAL_LIMIT
+    assert store.writer.jobs[0].problem is None
+    assert rows_of(store.folder) == store.rows
+
+
+def test_truncation_that_fails_is_a_problem_and_stops_no_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        """The writer's connection, which cannot truncate the log."""
+
+        def execute(self, statement: str) -> object:
+            if "TRUNCATE" in statement:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_TRUNCATE
+                raise error
+            return store.writer._database.execute(statement)
+
+    copier, job = store.writer._checkpointer, store.writer.jobs[0]
+    cut = copier._cut
+    monkeypatch.setattr(job, "bound_s", 0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(copier, "_cut", lambda _: cut(Broken()))  # type: ignore[arg-type]
+        store.commit(LARGE, WAL_LIMIT // LARGE + 10)
+        store.settle()
+        assert job.error == "the disk fails: it reports an error: disk I/O error"
+        store.commit(SMALL)
+    (timeout,) = store.writer._database.execute("PRAGMA busy_timeout").fetchone()
+    assert timeout == BUSY_TIMEOUT_S * 1000, "other statements wait as long as before"
+    store.commit(LARGE, WAL_BYTES // LARGE + 10)
+    store.settle()
+    assert store.log_bytes <= WAL_LIMIT
+    assert job.problem is None
+    assert rows_of(store.folder) == store.rows
 
 
 def test_checkpoint_that_fails_is_a_problem_and_is_tried_again_without_commits(

@@ -1,5 +1,6 @@
 """Damaged rows of `meta` are named, each by its key."""
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +31,24 @@ def test_fresh_store_without_any_row_is_sound(database: sqlite3.Connection) -> N
 def test_row_with_an_invalid_key_is_named(database: sqlite3.Connection) -> None:
     database.execute("INSERT INTO meta VALUES (CAST(x'ff' AS TEXT), '1')")
     assert meta.damage(database)[""] == "a row of meta: its key is invalid"
+
+
+def test_key_that_differs_in_the_index_is_named(tmp_path: Path) -> None:
+    """SQLite finds such a row by its old key, and would return a value under a wrong name."""
+    with closing(open_store(tmp_path, "site-7")) as store:
+        store.execute("INSERT INTO meta VALUES ('certain-key', 'yes')")
+        store.execute("PRAGMA journal_mode=DELETE")
+    image = (tmp_path / FILE).read_bytes()
+    places = [found.start() for found in re.finditer(b"certain-key", image)]
+    told = list[str]()
+    for place in places:
+        with closing(sqlite3.connect(":memory:")) as harmed:
+            harmed.deserialize(image[:place] + b"certain-kez" + image[place + 11 :])
+            told += [text for text in meta.damage(harmed).values() if "the index has" in text]
+    assert set(told) == {
+        f"row {key!r} of meta: the index has another key for this row"
+        for key in ("certain-key", "certain-kez")
+    }
 
 
 def test_times_of_a_wrong_clock_are_not_believed(

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.store.reading import Gap, read
 from gateway.store.schema import FILE, open_store
-from tests.store.test_salvage import damage
+from tests.store.test_salvage import damage, root_of
 
 ROWS = 4000
 
@@ -87,3 +87,15 @@ def test_table_with_text_keys_keeps_what_is_before_and_after_its_bad_pages(tmp_p
     gone = rows - salvaged(tmp_path, "retained")
     between = by_place[41][1] + 2  # with the rows that separate pages
     assert lost + more <= len(gone) <= lost + more + between
+
+
+def test_queue_of_sessions_that_cannot_be_read_is_read_from_both_ends(tmp_path: Path) -> None:
+    rows, leaves = filled(tmp_path, "queue")
+    for page, _ in (leaves[20], leaves[60]):
+        damage(tmp_path, page - 1)
+    damage(tmp_path, root_of(tmp_path, "session") - 1)
+    found = salvaged(tmp_path, "queue")
+    ends = sum(count for _, count in leaves[:20] + leaves[61:])
+    assert found <= rows
+    assert ends <= len(found) < len(rows) - sum(count for _, count in leaves[20:61])
+    assert {row[0] for row in found} >= {1, 3}, "the first session, and the last one"

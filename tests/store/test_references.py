@@ -517,6 +517,39 @@ def test_messages_of_an_ended_session_that_are_gone_are_reported(
     assert len(other.take_all(Publish)) == 19
 
 
+def test_lost_message_of_an_ended_session_is_found_without_the_session(
+    world: World, tmp_path: Path
+) -> None:
+    """The session has ended, and its messages of a shared subscription wait for a subscriber."""
+    for rows in (f"subscription WHERE {of('shared')}", f"flow WHERE {of('shared')}"):
+        harm(world.database, f"DELETE FROM {rows}")
+    harm(world.database, "DELETE FROM session WHERE client = 'shared'")
+    assert findings(world, tmp_path) == []
+    harm(world.database, CASES["message of a shared subscription"][1])
+    said = r"a session that has ended \(number \d+\): the content of 1 message of its queue is gone"
+    found = findings(world, tmp_path)
+    assert any(re.fullmatch(said, line) for line in found), found
+
+
+def test_forwarder_that_does_not_know_its_member_is_reported_and_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages can no longer follow the session that has moved."""
+    world = World(moves=True)
+    world.commit()
+    forwarder = "900, char(0) || 'moved', 100, NULL, 0, NULL"
+    world.database.execute(f"INSERT INTO session VALUES ({forwarder})")
+    world.database.execute("INSERT INTO flow VALUES (900, x'', 1, x'', x'')")
+    said = "session 900, the forwarder of a session that has moved: the member that has it now is"
+    (found,) = findings(world, tmp_path)
+    assert found.startswith(said)
+    world.power_cut()
+    world.commit()
+    assert said in caplog.text
+    assert world.database.execute("SELECT id FROM session WHERE id = 900").fetchone() is None
+    assert missing(world.database) == []
+
+
 def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

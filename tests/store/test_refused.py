@@ -13,7 +13,7 @@ from gateway.store import backup as copies
 from gateway.store import views
 from gateway.store.check import check
 from gateway.store.cli import app
-from gateway.store.schema import FILE, StoreError, open_store
+from gateway.store.schema import FILE, StoreError, make_folder, open_store, unusable
 from tests.store.test_salvage import damage, filled
 
 
@@ -88,6 +88,11 @@ def test_commands_print_json_for_programs(tmp_path: Path) -> None:
     for there in (True, False):
         if not there:
             shutil.rmtree(data)
+            assert run("restore", "--from", str(copy), "--data", str(data)) == (
+                0,
+                f"{data}: restored from {copy}\n",
+            )
+            shutil.rmtree(data)
         code, said = run("restore", "--from", str(copy), "--data", str(data), "--json")
         found = json.loads(said)
         assert (code, found["from"], found["dropped"]) == (0, str(copy), [])
@@ -98,6 +103,37 @@ def test_commands_print_json_for_programs(tmp_path: Path) -> None:
     assert code == 0
     assert found["lost"]
     assert found["rows"]["spool"] < 2990
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "what", "hint"),
+    [
+        (sqlite3.SQLITE_FULL, "disk full", "the disk is full", "Make room on the disk"),
+        (sqlite3.SQLITE_BUSY, "locked", "another program has locked", "End the program"),
+        (None, "odd", "cannot be opened: an error without", "onceway store check --data"),
+        (sqlite3.SQLITE_ERROR, "no such table", "damaged (no such table)", "onceway store salvage"),
+        (None, "Could not decode to UTF-8", "damaged (Could not", "onceway store salvage"),
+    ],
+)
+def test_store_is_called_damaged_only_if_it_is(
+    tmp_path: Path, code: int | None, text: str, what: str, hint: str
+) -> None:
+    """A full or busy disk needs no salvage, which leaves rows out."""
+    error = sqlite3.OperationalError(text)
+    if code is not None:
+        error.sqlite_errorcode = code
+    found = unusable(tmp_path, error)
+    assert what in found.what
+    assert hint in str(found.hint)
+    assert found.where == str(tmp_path / FILE)
+
+
+def test_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot create the data directory") as refused:
+        make_folder(tmp_path / "file" / "data")
+    assert refused.value.where == str(tmp_path / "file" / "data")
+    assert "its disk is mounted" in str(refused.value.hint)
 
 
 def test_store_of_an_older_gateway_has_no_later_tables(tmp_path: Path) -> None:

@@ -46,6 +46,16 @@ def damage(folder: Path, page: int) -> None:
     path.write_bytes(data)
 
 
+def loose(database: sqlite3.Connection) -> None:
+    """Let every column accept any value, because a disk may change a page in any way."""
+    database.execute("PRAGMA writable_schema = ON")
+    database.execute(
+        "UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'STRICT, ', ''), 'STRICT',"
+        " ''), 'NOT NULL', '') WHERE type = 'table'"
+    )
+    database.execute("PRAGMA writable_schema = RESET")
+
+
 def root_of(folder: Path, table: str) -> int:
     with closing(sqlite3.connect(folder / FILE)) as database:
         return int(
@@ -239,6 +249,65 @@ def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members:
     salvage(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         assert moved_of(recover(database, None, 1024)).members == frozenset(), "b is a new one"
+
+
+def test_salvage_reports_the_commits_that_a_damaged_log_has_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    (tmp_path / "data").mkdir()
+    filled(tmp_path / "data")
+    with closing(open_store(tmp_path / "data", "site-7")) as database:
+        for number in range(20):
+            database.execute("INSERT OR REPLACE INTO meta VALUES ('x', ?)", (str(number),))
+        shutil.copytree(tmp_path / "data", folder)
+    log = folder / f"{FILE}-wal"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    result = salvage(folder)
+    lost = r"the log is damaged after frame \d+: \d+ commits cannot be read"
+    assert re.fullmatch(lost, result.lost[0])
+    assert result.findings[0] == result.lost[0]
+    assert result.rows["spool"] == 2990
+    assert check(folder) == []
+    with closing(open_store(folder, "site-7")) as database:
+        (number,) = database.execute("SELECT value FROM meta WHERE key = 'x'").fetchone()
+    assert 0 <= int(number) < 19, "the last one before the damage"
+
+
+def test_store_whose_version_is_damaged_is_salvaged_whole(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute("PRAGMA user_version=0")
+    assert check(tmp_path) == ["schema 0 is not known here"]
+    with pytest.raises(StoreError, match="the store is damaged"):
+        open_store(tmp_path, "site-7")
+    result = salvage(tmp_path)
+    assert (result.rows["spool"], result.rows["session"]) == (2990, 1)
+    assert not [text for text in result.lost if text.endswith(": all")]
+    assert check(tmp_path) == []
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 1024).next_spool == 3001
+
+
+def test_rows_that_no_store_can_hold_are_counted_as_lost(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as database:
+        loose(database)
+        database.execute("UPDATE spool SET payload = NULL WHERE id > 2988")
+        database.execute("UPDATE session SET expiry = 'never'")
+    result = salvage(tmp_path)
+    assert "spool: 2 invalid rows" in result.lost
+    assert "session: 1 invalid row" in result.lost
+    assert result.rows["spool"] == 2988
+    assert check(tmp_path) == []
+
+
+def test_older_store_that_never_had_a_reading_begins_with_number_one(tmp_path: Path) -> None:
+    open_store(tmp_path, "site-7").close()
+    downgrade(tmp_path / FILE, 1)
+    assert salvage(tmp_path).lost == []
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 1024).next_spool == 1
 
 
 def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Free space on the disk. The test sets the free space that the file system reports."""
 
+import errno
 import os
 import resource
 import sqlite3
@@ -126,3 +127,29 @@ def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / FILE).stat().st_size < RESERVE // 2
     assert (space.short, space.room, (tmp_path / NAME).exists()) == (True, 0, False)
+
+
+def test_reserve_is_not_made_from_the_last_space(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection
+) -> None:
+    disk.free = RESERVE
+    space = Space(tmp_path, database)
+    assert (space.short, space.room, (tmp_path / NAME).exists()) == (True, 0, False)
+
+
+def test_reserve_that_cannot_be_made_whole_is_given_back(
+    tmp_path: Path, disk: Disk, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program has taken the space meanwhile. The store counts on a whole reserve."""
+
+    def fills_up(file: int, offset: int, size: int) -> None:
+        os.ftruncate(file, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk.free = 4 * RESERVE
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", fills_up)
+        space = Space(tmp_path, database)
+        assert not (tmp_path / NAME).exists()
+    space.look()
+    assert (tmp_path / NAME).stat().st_size == RESERVE

@@ -15,12 +15,14 @@ from gateway.broker.store_rows import Commit
 from gateway.errors import OncewayError
 from gateway.store import row_checks
 from gateway.store.apply import apply
+from gateway.store.cells import teach
 from gateway.store.check import check
 from gateway.store.recovery import recover
-from gateway.store.row_checks import CHUNK, SpoolChecks, row_sum
+from gateway.store.row_checks import CHUNK, SOUND, SpoolChecks, row_sum
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, connect, make_folder, open_store
 from gateway.uplink.spool import Spool
+from tests.store.test_salvage import loose
 
 ROWS = 300
 SOAK = pytest.mark.soak
@@ -249,6 +251,70 @@ def test_lost_check_holds_its_rows(folder: Path) -> None:
         last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
         database.execute("DELETE FROM spool_check WHERE last = ?", (last,))
     assert [it[0] for it in leaving(folder)] == list(range(last + 1, ROWS + 1))
+
+
+@pytest.mark.parametrize("sums", ["x''", "x'0102'", "x'01020304'", "zeroblob(length(sums))"])
+def test_damaged_check_holds_its_rows(folder: Path, sums: str) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
+        database.execute(f"UPDATE spool_check SET sums = {sums} WHERE last = ?", (last,))
+    assert "row 1 of spool: its contents have changed since they were stored" in check(folder)
+    assert [it[0] for it in leaving(folder)] == list(range(last + 1, ROWS + 1))
+
+
+def test_damaged_check_hinders_no_other_row_when_the_clock_becomes_known(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        checks = SpoolChecks(each=10)
+        for number in range(1, 31):
+            apply(database, commit(row(number, None)), checks)
+        database.execute("UPDATE spool_check SET sums = x'00' WHERE first = 11")
+        told = commit(row(31, 5_000_000 + 31_000))
+        told.clock = 5_000_000
+        apply(database, told, checks)
+    known = [(it[0], it[3]) for it in leaving(tmp_path)]
+    assert known == [(n, 5_000_000 + n * 1000) for n in (*range(1, 11), *range(21, 32))]
+
+
+def test_start_after_a_kill_gives_no_check_to_a_row_that_cannot_be_read(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        apply(database, commit(*map(row, range(1, 6))), SpoolChecks())
+        loose(database)
+        database.execute("UPDATE spool SET payload = NULL WHERE id = 3")
+    with closing(connect(tmp_path / FILE)) as database, database:
+        database.execute("BEGIN")
+        row_checks.add_missing(database, ours=True)
+    assert [it[0] for it in leaving(tmp_path)] == [1, 2, 4, 5]
+
+
+def test_disk_that_fails_is_not_taken_for_a_store_of_an_older_version() -> None:
+    class Broken:
+        def execute(self, *_: object) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    sound = row_checks.Verifier(Broken())  # type: ignore[arg-type]
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        sound(*row(1))
+
+
+def test_store_in_use_is_not_taken_for_one_of_an_older_version(folder: Path) -> None:
+    """In a store without the tables of checks every row counts as sound."""
+    with closing(connect(folder / FILE)) as database:
+        teach(database)
+        database.execute("UPDATE spool SET payload = x'00' WHERE id = 7")
+        with closing(sqlite3.connect(folder / FILE)) as other:
+            other.execute("DROP TABLE content_check")
+            other.execute("DROP TABLE spool_check")
+            other.commit()
+            sound = f"SELECT {SOUND} FROM spool WHERE id = 7"
+            assert database.execute(sound).fetchone() == (1,)
+            assert database.execute("PRAGMA temp.table_list(content_check)").fetchall() == []
+    with closing(sqlite3.connect(folder / FILE, timeout=0)) as database:
+        database.execute("PRAGMA busy_timeout=0")
+        with closing(sqlite3.connect(folder / FILE)) as other:
+            other.execute("PRAGMA journal_mode=DELETE")
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                row_checks.teach_contents(database)
 
 
 def test_rows_get_their_time_and_keep_their_check(tmp_path: Path) -> None:

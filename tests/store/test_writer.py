@@ -2,16 +2,23 @@
 one that is missing.
 """
 
+import errno
 import queue
 import sqlite3
+import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.broker.delivery import Load
 from gateway.broker.store_rows import Commit
+from gateway.store import generation, row_checks
 from gateway.store import writer as module
-from gateway.store.schema import make_folder, open_store
+from gateway.store.generation import last_generation
+from gateway.store.schema import FILE, connect_to_read, make_folder, open_store
+from gateway.store.space import NAME
 from gateway.store.times import BOUNDS_S
 from gateway.store.writer import Writer
 
@@ -148,10 +155,132 @@ def test_commits_after_a_dropped_one_are_not_written(
     assert acknowledged.empty()
 
 
-def _error(code: int) -> sqlite3.Error:
-    error = sqlite3.DatabaseError("from a test")
+def _error(
+    code: int, kind: type[sqlite3.DatabaseError] = sqlite3.DatabaseError
+) -> sqlite3.DatabaseError:
+    error = kind("from a test")
     error.sqlite_errorcode = code
     return error
+
+
+def test_commit_on_a_full_disk_takes_the_reserve_and_is_no_failure(
+    writer: Writer,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    failures: "queue.Queue[Exception]",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another program has filled the disk since the free space was last measured."""
+
+    def apply(database: sqlite3.Connection, commit: Commit, _: object = None) -> float:
+        if (tmp_path / NAME).exists():
+            raise _error(sqlite3.SQLITE_FULL, sqlite3.OperationalError)
+        return disk.apply(database, commit)
+
+    (tmp_path / NAME).write_bytes(bytes(1000))
+    monkeypatch.setattr(module, "apply", apply)
+    monkeypatch.setattr(module, "RETRY_S", 60)
+    writer.submit(Commit(1))
+    assert acknowledged.get(timeout=10) == 1
+    assert failures.empty()
+    assert writer.times.error is None
+    writer.stop(0.0, None)
+
+
+def test_commit_that_breaks_a_rule_of_the_store_advises_a_check(
+    writer: Writer,
+    disk: Disk,
+    failures: "queue.Queue[Exception]",
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Room on the disk would not help."""
+    disk.broken = {1}
+    disk.error = _error(sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.IntegrityError)
+    writer.submit(Commit(1))
+    failures.get(timeout=10)
+    writer.stop(0.0, None)
+    assert "the store accepts no data: an error without a known cause" in caplog.text
+    assert "Stop the gateway and run: onceway store check" in caplog.text
+
+
+def test_stop_ends_the_tries_of_a_read_without_an_answer(
+    writer: Writer, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, answers = threading.Event(), queue.Queue[object]()
+
+    def load(database: sqlite3.Connection, order: Load) -> None:
+        tried.set()
+        raise _error(sqlite3.SQLITE_IOERR_READ)
+
+    monkeypatch.setattr(module, "load", load)
+    monkeypatch.setattr(module, "RETRY_S", 60)
+    writer.carry_out(Load(1, 1), lambda order, rows: answers.put(rows))
+    assert tried.wait(10)
+    begin = time.monotonic()
+    writer.stop(0.0, None)
+    assert time.monotonic() - begin < 30
+    assert answers.empty()
+
+
+def test_regular_work_renews_the_generation_and_writes_old_checks(
+    tmp_path: Path, acknowledged: "queue.Queue[int]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may come at any time, so neither waits for the end of the gateway or for more rows."""
+
+    def stored(query: str) -> object:
+        with closing(connect_to_read(tmp_path / FILE)) as database:
+            return database.execute(query).fetchone()[0]
+
+    def work() -> None:
+        done = threading.Event()
+        writer.look_for_space()
+        writer._orders.put(lambda _: done.set())
+        assert done.wait(10)
+
+    make_folder(tmp_path)
+    open_store(tmp_path, "test").close()
+    writer = Writer(tmp_path, acknowledged.put, lambda error: None, lambda lowest, oldest: None)
+    commit = Commit(1)
+    commit.spool = [(1, "d", 1, 1, "c", "t", b"1", 1, 1, None)]
+    writer.submit(commit)
+    acknowledged.get(timeout=10)
+    work()
+    assert (stored("SELECT count(*) FROM spool_check"), last_generation(tmp_path)) == (0, None)
+    monkeypatch.setattr(generation, "EACH_S", 0.0)
+    monkeypatch.setattr(row_checks, "EACH_S", 0.0)
+    work()
+    word = last_generation(tmp_path)
+    assert word is not None
+    assert str(stored("SELECT value FROM meta WHERE key = 'generation'")).split()[0] == word
+    assert stored("SELECT first FROM spool_check") == 1
+    work()
+    assert last_generation(tmp_path) != word
+    writer.stop(0.0, None)
+
+
+def test_work_that_the_disk_refuses_is_a_problem_until_it_succeeds(
+    writer: Writer, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def work() -> list[str]:
+        done = threading.Event()
+        writer.look_for_space()
+        writer._orders.put(lambda _: done.set())
+        assert done.wait(10)
+        return [str(job.problem) for job in writer.jobs if job.problem]
+
+    for job in writer.jobs:
+        monkeypatch.setattr(job, "bound_s", 0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(writer._generation, "look", fails)
+        (problem,) = work()
+        assert "the file with the store's generation is not updated" in problem
+        assert "the disk or the file is read-only" in problem
+    assert work() == []
+    writer.stop(0.0, None)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from gateway.store import move_in
 from gateway.store import move_records as kinds
 from gateway.store.move_records import head, record
+from gateway.store.references import missing
 from tests.site.moving.test_moving import Site
 
 Record = tuple[int, tuple[Any, ...]]
@@ -61,6 +62,23 @@ def test_sound_parts_are_taken() -> None:
     site = Site()
     assert site.take("b", parts(SOUND)) is None
     assert site.worlds["b"].broker.sessions["c"].send_flow.messages == 3
+
+
+def test_queue_that_begins_later_sends_from_its_first_entry_on() -> None:
+    """The numbers before it were given to messages that are gone, such as expired ones. Without
+    the change, the gateway would wait for them.
+    """
+    site = Site()
+    later = [
+        (kind, (values[0] + 6, *values[1:])) if kind == kinds.QUEUE else (kind, values)
+        for kind, values in SOUND
+    ]
+    assert site.take("b", parts(later)) is None
+    b = site.worlds["b"]
+    assert b.rows("SELECT next FROM flow") == [(7,)]
+    assert missing(b.database) == []
+    client = b.connect("c", clean=False, answers=True)
+    assert client.payloads == [b"m0", b"m1", b"m2"]
 
 
 MARK = (kinds.MARK, (0, 7, 5, 1, b""))
