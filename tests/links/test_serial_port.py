@@ -3,6 +3,7 @@
 import array
 import asyncio
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -28,6 +29,7 @@ from gateway.links.roles import UNHEARD_AFTER, DeviceLink, GatewayLink
 from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
+from gateway.system.log_throttle import LogThrottle
 from tests.links.board import Board, Broker, Pty, until
 
 
@@ -623,3 +625,191 @@ def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
         port._timer.cancel()
     finally:
         loop.close()
+
+
+# -- the end of a session, and of a port
+
+
+def frames(board: Board, *pieces: bytes) -> list[bytes]:
+    """Switch a board off. Return one last frame for each piece, as its link would send it."""
+    board.power_off()
+    session, found = board.link.session, []
+    assert session is not None
+    for piece in pieces:
+        board.link.write(session, piece, asyncio.get_running_loop().time())
+        found.append(board.link.take())
+    return found
+
+
+def hello(name: str = "sensor-1", boot: int = 2) -> bytes:
+    return Hello(boot, 0, 0, 1, 56, 2, name).to_bytes()
+
+
+async def test_aborted_connection_ends_at_once_and_the_board_greets_again(
+    broker: Broker, line: Pty
+) -> None:
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+        first = broker.last
+        first.transport.write(bytes(3000))
+        first.transport.abort()
+        assert first.transport.closed
+        await until(lambda: len(board.started) == 2)
+        assert len(board.streams[0]) < 3000
+        assert (first.reason, first.received) == (None, b"")
+        board.write(b"fine")
+        await until(lambda: broker.last.received == b"fine")
+        board.power_off()
+
+
+async def test_connection_that_the_broker_has_closed_gets_no_more_calls(
+    broker: Broker, line: Pty
+) -> None:
+    """All this arrives in one read: a packet after which the broker closes, a refused HELLO, one
+    more packet, and the HELLO of the board's next start.
+    """
+    greeter = Greeter(
+        1, admit=lambda name, proved: None if name == "sensor-1" else Refusal.STRANGER
+    )
+    async with listening(broker, line.path, greeter):
+        board = Board(line)
+        await until(lambda: board.started)
+        first = broker.last
+        receive = first.receive
+
+        def receive_and_close(data: bytes) -> None:
+            receive(data)
+            first.transport.close()
+
+        first.receive = receive_and_close  # type: ignore[method-assign]
+        packet, another = frames(board, b"last", b"too late")
+        os.write(line.master, packet + hello("stranger") + another + hello())
+        await until(lambda: len(broker.connections) == 2)
+        assert (first.received, first.reason) == (b"last", None)
+
+
+async def test_a_board_that_is_not_accepted_gets_another_chance(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = SerialListener(lambda transport: broker.accept(transport), line.path, Greeter(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(broker, "accept", lambda transport: 1 / 0)
+        await listener.start()
+        board = Board(line)
+        await until(lambda: "ZeroDivisionError" in caplog.text)
+        (port,) = listener.ports
+        assert (port.is_open, port.device) == (True, None)
+    await until(lambda: broker.connections and board.link.session is not None)
+    board.write(b"fine")
+    await until(lambda: broker.last.received == b"fine")
+    board.power_off()
+    await listener.close()
+
+
+async def test_refused_stranger_is_no_problem_of_the_board_in_session(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    greeter = Greeter(
+        1, admit=lambda name, proved: None if name == "sensor-1" else Refusal.STRANGER
+    )
+    async with listening(broker, line.path, greeter) as listener:
+        board = Board(line)
+        await until(lambda: board.started)
+        os.write(line.master, hello("stranger"))
+        await until(lambda: "the device 'stranger' is not admitted" in caplog.text)
+        (port,) = listener.ports
+        assert (port.device, port.refused, port.problem) == ("sensor-1", None, None)
+        board.write(b"fine")
+        await until(lambda: broker.last.received == b"fine")
+        board.power_off()
+
+
+async def test_a_port_that_takes_a_few_bytes_at_a_time_loses_none(
+    broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Tty.write
+    monkeypatch.setattr(Tty, "write", lambda port, data: write(port, data[:3]))
+    async with listening(broker, line.path):
+        board = Board(line)
+        await until(lambda: board.started)
+        data = bytes(range(256)) * 4
+        broker.last.transport.write(data)
+        await until(lambda: board.received == data)
+        assert board.link.statistics.crc_errors == board.link.statistics.malformed_frames == 0
+        board.power_off()
+
+
+async def test_a_port_that_fails_twice_at_once_is_lost_once(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(port: Tty, data: bytes) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with listening(broker, line.path) as listener:
+        board = Board(line)
+        await until(lambda: board.started)
+        first = broker.last
+        with monkeypatch.context() as patch:
+            patch.setattr(Tty, "write", fail)
+            first.transport.write(b"one")
+            first.transport.write(b"two")
+            await until(lambda: first.reason)
+        assert first.reason == "the serial port is gone"
+        assert caplog.text.count("gone (Input/output error)") == 1
+        await until(lambda: len(board.started) == 2)
+        assert listener.ports[0].problem is None
+        board.power_off()
+
+
+async def test_a_lent_port_is_closed_until_it_is_given_back(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lines, lent = [Pty(), Pty()], set[str]()
+    for number, line in enumerate(lines):
+        (tmp_path / f"usb-{number}").symlink_to(line.path)
+    listener = SerialListener(broker.accept, str(tmp_path / "usb-*"), Greeter(1), lent=lent)
+    await listener.start()
+    boards = [Board(line, f"sensor-{number}") for number, line in enumerate(lines)]
+    await until(lambda: len(broker.connections) == 2)
+    first, second = sorted(broker.connections, key=lambda found: found.transport.peer.address)
+    device = os.readlink(lines[0].path)
+    for _ in range(2):
+        lent.add(device)
+        listener.lend(device)
+    assert (first.reason, second.reason) == (serial_port.LENT, None)
+    ports = {port.path[-1]: port for port in listener.ports}
+    assert (ports["0"].is_open, ports["0"].problem) == (False, serial_port.LENT)
+    assert (ports["1"].is_open, ports["1"].problem) == (True, None)
+    assert caplog.messages.count(f"{tmp_path}/usb-0: {serial_port.LENT}") == 1
+    Tty(lines[0].path, 115_200).close()
+    lent.clear()
+    await until(lambda: len(broker.connections) == 3)
+    assert {port.problem for port in listener.ports} == {None}
+    for board in boards:
+        board.power_off()
+    await listener.close()
+    for line in lines:
+        line.unplug()
+
+
+async def test_a_sentence_is_logged_again_only_after_64_others(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = SerialPort(line.path, 115_200, "serial", broker.accept, Greeter(1))
+    minutes = iter(range(1_000_000))
+    port._throttle = LogThrottle(lambda: 3600.0 * next(minutes))
+    for number in (*range(65), 64, 1, 0):
+        port._warn(f"sentence {number}.")
+    said = [message.partition(": ")[2] for message in caplog.messages]
+    assert said == [f"sentence {number}." for number in (*range(65), 0)]
+    assert port.status.problem == "sentence 0."
+
+
+async def test_a_listener_that_never_started_can_be_closed(broker: Broker, line: Pty) -> None:
+    """For example, the gateway cannot listen on a later listener's address."""
+    listener = SerialListener(broker.accept, line.path, Greeter(1))
+    await listener.close()
+    assert listener.ports == []
+    Tty(line.path, 115_200).close()
