@@ -43,6 +43,10 @@ class TurnTransport:
         self._paused = False
         self._waiting: list[bytes] = []
         self._above_high_water = False
+        self._failure: str | None = None
+        """Reason why a `write` has ended the session. `go_on` tells the broker, because `write` is
+        called in the middle of the broker's work.
+        """
 
     def write(self, data: bytes) -> None:
         if self.session.closing:
@@ -53,8 +57,9 @@ class TurnTransport:
             log.error(
                 "%s: connection closed: the broker tried to send %s", self.peer.address, error
             )
-            self.abort()
-            self.lose("a packet that is too long")
+            self._drop()
+            self._failure = "a packet that is too long"
+            self._wake()
             return
         self._above_high_water |= self.unsent > self.high_water
         self._wake()
@@ -67,6 +72,10 @@ class TurnTransport:
     def abort(self) -> None:
         self.session.pending.clear()
         self.close()
+
+    def _drop(self) -> None:
+        self.session.pending.clear()
+        self._link.close(self.session)
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -95,17 +104,18 @@ class TurnTransport:
         self.go_on()
 
     def go_on(self) -> None:
-        """Deliver kept bytes if the broker reads again, and tell the broker if it can write
-        again.
+        """Tell the broker if a write has ended the session. Deliver kept bytes if the broker reads
+        again, and tell the broker if it can write again.
         """
+        if self._failure is not None:
+            self.lose(self._failure)
         while self._waiting and not self._paused and not self.closed:
             data = self._waiting.pop(0)
             try:
                 self.receiver.receive(data)
             except Exception as error:
                 blame(self.peer.address, error)
-                self.session.pending.clear()
-                self._link.close(self.session)
+                self._drop()
                 self.lose("internal error")
         if self._above_high_water and self.unsent <= self.high_water // 4 and not self.closed:
             self._above_high_water = False
