@@ -281,15 +281,19 @@ class LoraListener:
                 blame(self._settings.port, other, "radio not closed: internal error")
 
     def _fail(self, reason: str) -> None:
-        self._close_port()
-        self._warn(reason)
         self._try_again()
+        self._warn(reason)
+        self._close_port()
+
+    def _on_port_lost(self, tty: Tty, error: OSError) -> None:
+        if tty is self._tty:
+            self._fail(f"gone ({error.strerror}). Waiting for it to come back")
 
     def _on_readable(self, tty: Tty) -> None:
         try:
             data = tty.read(_READ_SIZE)
         except OSError as error:
-            self._fail(f"gone ({error.strerror}). Waiting for it to come back")
+            self._on_port_lost(tty, error)
             return
         self._flush(self._station.receive(data, self._loop.time()))
 
@@ -375,8 +379,7 @@ class LoraListener:
         try:
             written = tty.write(outgoing)
         except OSError as error:
-            text = f"gone ({error.strerror}). Waiting for it to come back"
-            self._loop.call_soon(self._do, self._fail, text)
+            self._loop.call_soon(self._do, self._on_port_lost, tty, error)
             return
         self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
         if self._outgoing:
