@@ -143,9 +143,9 @@ class CountedServer:
         address. Return the client's address.
         """
         task, address = asyncio.current_task(), format_address(proxied)
-        if task is not None:
-            self._under_way.discard(format_address(peer), task)
-            self._count(address, task)
+        assert task is not None  # noqa: S101 - for the type checker
+        self._under_way.discard(format_address(peer), task)
+        self._count(address, task)
         return address
 
     def _named(self, proxied: tuple[str, int] | None) -> asyncio.BaseProtocol:

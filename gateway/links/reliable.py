@@ -260,8 +260,7 @@ class ReliableLink(ABC):
 
     def _on_frame(self, kind: int, content: bytes, now: float) -> None:
         session = self.session
-        if session is None:
-            return
+        assert session is not None  # noqa: S101 - for the type checker
         if kind == Data.TYPE:
             self._on_data(session, Data.from_content(content), now)
         elif kind == Ack.TYPE:

@@ -133,8 +133,7 @@ class GatewayLink(ReliableLink):
         """Begin an offered session, and end the previous one. Call this when the first frame in the
         session arrives, or at once if there is no key to prove.
         """
-        if answer.check is None:
-            return
+        assert answer.check is not None  # noqa: S101 - for the type checker
         hello = answer.hello
         rebooted = self._boot not in (None, hello.boot)
         self._boot = hello.boot
@@ -291,8 +290,8 @@ class DeviceLink(ReliableLink):
         if (welcome.boot, welcome.attempt) != (self._welcome.boot, self._welcome.attempt):
             return
         if isinstance(welcome, KeyedWelcome):  # the gateway does not know this session yet
-            if self.session is not None:
-                self.session.acknowledgement_due = True
+            assert self.session is not None  # noqa: S101 - for the type checker
+            self.session.acknowledgement_due = True
         elif isinstance(self._welcome, Welcome) and welcome.check != self._welcome.check:
             self._drop("the gateway has a newer session")
             self._greet(now)

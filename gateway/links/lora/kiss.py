@@ -98,7 +98,7 @@ class Decoder:
                 return None
             plain.append(FEND if part[0] == TFEND else FESC)
             plain += part[1:]
-        if not 1 <= len(plain) <= LARGEST:
+        if len(plain) > LARGEST:
             self.broken += 1
             return None
         return bytes(plain)

@@ -191,30 +191,23 @@ def remedies(site: Site) -> list[str]:
     """Return changes that make a plan work, as texts; each change alone is enough. Empty if none is
     known.
     """
-    return [words for words, changed in _changes(site) if changed is not None]
+    return list(_changes(site))
 
 
-def _changes(site: Site) -> Iterator[tuple[str, Site | None]]:
+def _changes(site: Site) -> Iterator[str]:
     most = _most_sensors(site)
     if most:
-        yield f"{most} sensors at most", replace(site, sensors=most)
+        yield f"{most} sensors at most"
     if (slowest := _shortest_interval(site)) is not None:
-        yield f"a reading every {say(slowest)}", replace(site, every=slowest)
+        yield f"a reading every {say(slowest)}"
     for factor in reversed([factor for factor in FACTORS if factor < site.factor]):
-        if _works(changed := replace(site, factor=factor)):
-            yield f"SF{factor}, which has a shorter range", changed
+        if plan(replace(site, factor=factor)).works:
+            yield f"SF{factor}, which has a shorter range"
             break
     if site.frequency != site.region.frequency:
         changed = replace(site, frequency=site.region.frequency)
-        if _works(changed):
-            yield f"{changed.frequency / 1e6:g} MHz ({changed.band.rule})", changed
-
-
-def _works(site: Site) -> bool:
-    try:
-        return plan(site).works
-    except ValueError:
-        return False
+        if plan(changed).works:
+            yield f"{changed.frequency / 1e6:g} MHz ({changed.band.rule})"
 
 
 def _most_sensors(site: Site) -> int:
@@ -224,7 +217,7 @@ def _most_sensors(site: Site) -> int:
     low, high = 0, site.sensors
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _works(replace(site, sensors=middle)) else (low, middle)
+        low, high = (middle, high) if plan(replace(site, sensors=middle)).works else (low, middle)
     return low
 
 
@@ -233,7 +226,7 @@ def _shortest_interval(site: Site) -> int | None:
     interval, and with which the plan works. None if there is no such interval.
     """
     for seconds in _INTERVALS:
-        if seconds > site.every and _works(replace(site, every=seconds)):
+        if seconds > site.every and plan(replace(site, every=seconds)).works:
             return seconds
     return None
 

@@ -105,7 +105,7 @@ class Session:
         """Counter of the last TURN, -1 before the first."""
         self.frame = b""
         """The last TURN, as received."""
-        self.turn: Turn | None = None
+        self.turn = Turn(())
         self.answer: bytes | None = None
         """The encrypted answer to the last TURN; None until it is ready."""
         self.heard = float("-inf")
@@ -435,7 +435,7 @@ class TurnLink:
         """Return the encrypted answer to the last TURN, with as many of the queued packets as
         fit.
         """
-        turn = session.turn or Turn(())
+        turn = session.turn
         owed = outstanding(turn)
         session.pending.sort(key=lambda packet: not owed.answered_by(packet))
         utc = self._utc() if turn.asks_time else 0.0
@@ -471,6 +471,4 @@ def _complete(session: Session) -> bool:
     """Whether the answer to the last TURN can be sent: all expected packets are queued, or the
     session is closing.
     """
-    if session.turn is None:
-        return False
     return session.closing or outstanding(session.turn).by(session.pending)
