@@ -13,6 +13,7 @@ from gateway.links.frames import (
     Data,
     FrameDecoder,
     FrameError,
+    Time,
     handshake_from_body,
     handshake_to_bytes,
 )
@@ -208,6 +209,53 @@ def test_a_port_that_comes_back_starts_with_a_clean_slate() -> None:
     assert link.session is not None
 
 
+def test_late_calls_for_an_ended_session_leave_the_next_one_alone() -> None:
+    link = GatewayLink(Clock().greeter())
+    welcome(link)
+    first = link.session
+    welcome(link, replace(HELLO, boot=6), 1.0)
+    second = link.session
+    assert first is not None
+    assert second not in (None, first)
+    first.receiving.paused = True
+    link.take()
+    assert link.resume(first, 1.1) == link.close(first, 1.2) == []
+    link.abort(first, 1.3)
+    link.write(first, b"for the board's last start", 1.4)
+    assert link.session is second
+    assert (first.closing, second.closing) == (False, False)
+    assert link.take() == b""
+
+
+def test_a_device_asks_for_the_time_and_never_tells_it() -> None:
+    clock = Clock()
+    link = GatewayLink(clock.greeter())
+    check = welcome(link).check
+    asks = Time(None).to_bytes(check)
+    assert (link.receive(asks, 0.1), link.take()) == ([], b""), "the time is not known yet"
+    clock.utc = 1_800_000_000
+    assert link.receive(asks, 0.2) == []
+    assert link.take() == Time(1_800_000_000).to_bytes(check)
+    assert link.receive(Time(5).to_bytes(check), 0.3) == []
+    assert (link.take(), link.statistics.malformed_frames) == (b"", 1)
+    assert link.session is not None
+
+
+def test_a_device_is_judged_again_by_what_changed_before_it_is_refused() -> None:
+    clock = Clock(admitted=set())
+    changed = iter([False, True, True])
+
+    def again() -> bool:
+        clock.admitted.add("roof-1")
+        return next(changed)
+
+    greeter = Greeter(3, admit=clock.admit, again=again)
+    roof = replace(HELLO, name="roof-1")
+    assert greeter.answer(roof).refusal is Refusal.STRANGER, "nothing has changed, it was told"
+    assert greeter.answer(roof).refusal is None
+    assert greeter.answer(HELLO).refusal is Refusal.STRANGER
+
+
 def test_another_version_is_reported() -> None:
     link = GatewayLink(Clock().greeter())
     assert link.receive(handshake_to_bytes(0, b"\x03 whatever comes then"), 0.0) == [
@@ -350,6 +398,16 @@ def test_a_newer_session_is_noticed_and_a_repeated_welcome_is_not_mistaken_for_o
     assert isinstance(ended, SessionEnded)
     link.tick(0.2)
     assert sent(link) == [replace(HELLO, attempt=1)]
+
+
+def test_a_greeting_of_another_device_on_the_line_is_counted_and_ignored() -> None:
+    link = device()
+    greeted(link)
+    session = link.session
+    link.take()
+    assert link.receive(replace(HELLO, name="roof-1").to_bytes(), 0.2) == []
+    assert (link.session, link.take()) == (session, b"")
+    assert link.statistics.malformed_frames == 1
 
 
 def test_a_refused_device_waits_ten_seconds() -> None:

@@ -301,6 +301,19 @@ def test_a_device_takes_no_gateway_that_does_not_prove_its_key(wrong: object) ->
     assert link.session is None
 
 
+@pytest.mark.parametrize("cut", [slice(1), slice(20), slice(-1)])
+def test_incomplete_welcome_is_counted_and_ignored(cut: slice) -> None:
+    link = device()
+    whole = answer(greeting(link))
+    payload = whole._fields + whole.code
+    with pytest.raises(FrameError, match="WELCOME of a wrong length"):
+        KeyedWelcome.from_payload(payload[cut])
+    assert link.receive(handshake_to_bytes(KeyedWelcome.KIND, payload[cut]), 0.1) == []
+    assert (link.session, link.statistics.malformed_frames) == (None, 1)
+    (started,) = link.receive(handshake_to_bytes(KeyedWelcome.KIND, payload), 0.2)
+    assert isinstance(started, SessionStarted)
+
+
 def test_recorded_welcome_is_refused_by_the_next_greeting() -> None:
     link = device()
     hello = greeting(link)

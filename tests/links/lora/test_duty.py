@@ -203,6 +203,16 @@ def test_sent_airtime_is_granted_and_legal() -> None:
         book.spend("P", 359.5, 2.0)
 
 
+def test_one_write_grants_its_airtime_once() -> None:
+    book = ledgers()
+    book.grant()
+    assert book.granted("P") == 0.0, "nothing was written"
+    found = book.ask("P", 1.0, 0.0)
+    book.grant()
+    book.grant()
+    assert book.granted("P") == json.loads(found)["bands"]["P"]["reserved"]
+
+
 def test_frames_may_go_on_while_the_file_is_written() -> None:
     book = ledgers()
     book.ask("P", 1.0, 0.0)
@@ -308,7 +318,7 @@ def used(folder: Path, machine: str = "m") -> float:
 
 
 @pytest.mark.parametrize("machine", ["m", "another"])
-@pytest.mark.parametrize("copied", ["older", "0.2", "none", "without its count"])
+@pytest.mark.parametrize("copied", ["older", "0.2", "none", "without its count", "damaged count"])
 def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
     tmp_path: Path, machine: str, copied: str
 ) -> None:
@@ -325,6 +335,8 @@ def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
         file.write_text(json.dumps(told))
     elif copied == "none":
         file.unlink()
+    elif copied == "damaged count":
+        file.with_suffix(".count").write_bytes(b"\xff\x00")
     else:
         file.with_suffix(".count").unlink()
     assert used(tmp_path, machine) == pytest.approx(360.0)

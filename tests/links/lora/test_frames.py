@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.links.frames import FrameError
-from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.airtime import LONGEST, Modulation
 from gateway.links.lora.exchange import exchange
 from gateway.links.lora.frames import (
     ANSWER,
@@ -217,6 +217,24 @@ def test_an_answer_has_the_same_packets(
     back = read_answer(pack_answer(Answer(tuple(packets), utc, more), turn), turn)
     assert sorted(back.packets) == sorted(packets)
     assert (back.utc, back.more) == (utc, more)
+
+
+def test_content_too_long_for_a_frame_is_refused() -> None:
+    cipher, header = SessionCipher(KEY), Header(1, 2, TURN, 0)
+    assert len(cipher.seal(header, UP, 0, bytes(MTU))) == LONGEST
+    with pytest.raises(ValueError, match=f"content of {MTU + 1} bytes, more than {MTU}"):
+        cipher.seal(header, UP, 1, bytes(MTU + 1))
+
+
+@pytest.mark.parametrize(
+    "packet", [b"\x34\x00", b"\x34\x02\x00\x00", b"\x34\x04\x00\x02ab", b"\x32\x03\x00\x05a"]
+)
+def test_publish_that_ends_too_early_is_sent_as_it_is_and_gets_no_answer(packet: bytes) -> None:
+    """The broker refuses the packet, and ends the connection."""
+    turn = Turn((packet, b"\x62\x02\x00\x08"))
+    assert read_turn(pack_turn(turn)) == turn
+    assert read_turn(pack_turn(Turn((packet,)))) == Turn((packet,))
+    assert expected(turn) == [b"\x70\x02\x00\x08"]
 
 
 @given(st.binary(max_size=260))

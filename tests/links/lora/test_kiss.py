@@ -10,6 +10,8 @@ from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.kiss import (
     ANSWER_WAIT,
     ASKS,
+    DATA,
+    LARGEST,
     LOOK_EVERY,
     META_WAIT,
     Decoder,
@@ -214,6 +216,16 @@ def test_invalid_modem_frames_are_counted() -> None:
         "strange from the modem": 1,
         "the modem says that its firmware does not know the request": 1,
     }
+
+
+def test_frame_beyond_the_longest_of_the_protocol_is_dropped() -> None:
+    """An escape counts as one byte."""
+    decoder = Decoder()
+    longest = encode(DATA, b"\xc0" * (LARGEST - 1))
+    assert list(decoder.feed(longest)) == [(DATA, b"\xc0" * (LARGEST - 1))]
+    assert list(decoder.feed(encode(DATA, bytes(LARGEST)))) == []
+    assert decoder.broken == 1
+    assert list(decoder.feed(encode(DATA, b"after"))) == [(DATA, b"after")]
 
 
 def test_a_modem_that_takes_at_commands_is_distinguished_from_one_that_is_silent() -> None:

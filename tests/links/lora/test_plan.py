@@ -146,6 +146,31 @@ def test_plan_holds_for_its_boards_and_fails_for_one_more() -> None:
     assert plan(replace(site, sensors=most)).tries < MOST_TRIES
 
 
+def test_a_remedy_is_named_only_if_it_is_enough() -> None:
+    """So many sensors overload the channel even with one reading a day, at any frequency."""
+    crowd = replace(SITE, sensors=10_000_000, frequency=868_100_000)
+    (only,) = remedies(crowd)
+    assert plan(replace(crowd, sensors=int(only.removesuffix(" sensors at most")))).works
+    assert remedies(replace(crowd, every=1.0)) == [], "one sensor alone would send too long"
+
+
+def test_a_single_sensor_that_sends_too_much_has_no_smaller_site() -> None:
+    """A frame of SF12 takes longer than a second."""
+    site = Site(sensors=1, every=1.0, factor=12, frequency=868_100_000)
+    assert not plan(replace(site, every=120.0)).works
+    assert plan(replace(site, every=180.0)).works
+    assert remedies(site)[0] == "a reading every 3 min"
+
+
+def test_the_command_says_that_more_tries_overload_the_channel() -> None:
+    done = _radio("plan", "--sensors", "100000", "--every", "1s", "--sf", "7")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == (
+        "channel     overloaded: more tries bring fewer readings"
+    )
+    assert "inf" not in done.stdout + done.stderr
+
+
 def test_the_command_tells_the_figures() -> None:
     done = _radio("plan", "--sensors", "100", "--every", "10m", "--sf", "7", "--json")
     assert done.returncode == 0

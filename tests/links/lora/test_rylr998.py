@@ -213,6 +213,45 @@ def test_refused_modem_setting_is_reported() -> None:
     )
 
 
+def test_a_modem_that_keeps_its_setting_although_it_says_ok_is_reported() -> None:
+    radio = Rylr998(CHANNEL, Modulation(9), 14)
+    radio.open(0.0)
+    for answer, asked in (
+        (b"+OK", b"AT+VER?"),
+        (b"+VER=1", b"AT+NETWORKID?"),
+        (b"+NETWORKID=3", b"AT+NETWORKID=18"),
+        (b"+OK", b"AT+NETWORKID?"),
+    ):
+        radio.take()
+        assert radio.receive(answer + b"\r\n", 0.1) == []
+        assert radio.take() == asked + b"\r\n"
+    assert radio.receive(b"+NETWORKID=3\r\n", 0.2) == [
+        Failed("the modem does not accept +NETWORKID=18: it says +NETWORKID=3")
+    ]
+    assert (radio.idle, radio.deadline, radio.take()) == (False, None, b"")
+
+
+def test_second_frame_has_to_wait_until_the_first_is_sent() -> None:
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.radio.take()
+    with pytest.raises(RuntimeError, match="is sending"):
+        pair.radio.send(b"two", 1.1)
+    assert pair.radio.take() == b""
+    with pytest.raises(RuntimeError, match="not ready"):
+        Rylr998(CHANNEL, Modulation(9), 14).send(b"one", 0.0)
+
+
+def test_unasked_ok_of_the_modem_ends_no_later_frame() -> None:
+    pair = Pair().begin()
+    assert pair.radio.receive(b"+OK\r\n", 1.0) == []
+    assert pair.radio.idle
+    pair.radio.send(b"one", 2.0)
+    leaves = 2.0 + pair.radio.airtime(3)
+    assert pair.radio.tick(leaves + 0.1) == []
+    assert not pair.radio.idle
+
+
 def test_modem_settings_changed_from_outside_are_noticed() -> None:
     pair = Pair().begin()
     assert pair.radio.tick(LOOK_EVERY) == []

@@ -366,6 +366,24 @@ def test_recorded_greeting_ends_no_session() -> None:
     assert world.gateway.session is session
 
 
+def test_repeated_greeting_of_a_new_start_gets_a_bounded_number_of_answers() -> None:
+    """The HELLO is newer than the session, so it is no recording, at first."""
+    link, peer, _ = opened()
+    newest = link._devices[DEVICE].newest
+    assert newest is not None
+    hello = Hello(NETWORK, DEVICE, 2, 0, newest.incarnation, 2, 96).signed(KEY, 1).to_bytes()
+    sent = []
+    for _ in range(3 * COPIES):
+        assert link.receive(hello, 10.0) == []
+        sent += [out.frame for out in link.take(10.0)]
+    assert len(sent) == COPIES
+    assert len(set(sent)) == 1, "all offer the same session"
+    assert link.counts["replayed"] == 2 * COPIES
+    link.receive(hello, 10.0 + 61.0)
+    assert len(link.take(71.0)) == 1
+    assert len(link.receive(peer.turn(1, b""), 80.0)) == 1, "the session has lasted"
+
+
 def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
     world = begun()
     world.run(60.0)
