@@ -188,7 +188,9 @@ class Exchanges:
             try:
                 await request.read()
             except web.HTTPRequestEntityTooLarge:
-                return web.json_response({"error": "The request is too long."}, status=413)
+                refusal = web.json_response({"error": "The request is too long."}, status=413)
+                refusal.force_close()
+                return refusal
         found = self._open.get(request.protocol)
         if found is not None:
             self._reading.discard(found.address, found)

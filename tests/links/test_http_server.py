@@ -243,6 +243,40 @@ async def test_a_lasting_exchange_outlives_the_others_and_can_be_ended() -> None
             one.close()
 
 
+async def test_a_body_that_is_too_long_is_refused_unread() -> None:
+    read: list[bytes] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        read.append(await request.read())
+        return web.Response(text="here")
+
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    async with exchanging(answer) as (address, _):
+        assert (await told(address, head % 100 + bytes(100))).endswith(b"here")
+        refused = await told(address, head % 101 + bytes(101), 1)
+        assert b" 413 " in refused.partition(b"\r\n")[0]
+        assert refused.endswith(b'{"error": "The request is too long."}')
+    assert read == [bytes(100)]
+
+
+async def test_a_request_whose_client_has_gone_counts_for_nothing() -> None:
+    """The handler of a request may run on after the end of its connection."""
+    lasted: list[bool] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        exchanges.drop(request)
+        await until(lambda: request.transport is None)
+        with exchanges.lasting(request):
+            lasted.append(True)
+        exchanges.drop(request)
+        return await exchanges._answer(request) if len(lasted) == 1 else web.Response()
+
+    async with exchanging(answer, most=1) as (address, exchanges):
+        assert await told(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        await until(lambda: len(lasted) == 2)
+        assert not exchanges._open
+
+
 async def test_failed_tls_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
     """For example, a browser that refuses the certificate fails in the handshake."""
 

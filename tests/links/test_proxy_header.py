@@ -299,6 +299,25 @@ async def test_a_long_header_is_refused_before_it_is_read(monkeypatch: pytest.Mo
     assert read == [16]
 
 
+async def test_first_bytes_that_come_as_the_wait_for_them_ends_are_no_error() -> None:
+    """The wait may end in the same turn of the event loop in which the bytes arrive."""
+    loop, errors = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, told: errors.append(told))
+    near, far = socket.socketpair()
+    with near, far:
+        waiting = loop.create_task(proxy_header.claims_header(near))
+        await asyncio.sleep(0)
+        far.send(SIGNATURE)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        over = loop.create_future()
+        over.cancel()
+        proxy_header._wake(over)
+        assert await proxy_header.claims_header(near), "the bytes are still in the socket"
+    assert errors == []
+
+
 @pytest.mark.parametrize("kind", ["tcp", "websocket"])
 def test_a_listener_behind_a_proxy_of_this_machine_is_open_to_others(kind: str) -> None:
     def section(**more: object) -> object:

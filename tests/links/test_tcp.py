@@ -10,7 +10,8 @@ import pytest
 from gateway.errors import OncewayError
 from gateway.links import tcp
 from gateway.links.address import format_address
-from gateway.links.tcp import TcpListener
+from gateway.links.tcp import TcpListener, TcpTransport
+from gateway.links.transport import Lingering
 from tests.links.board import Broker, until
 
 
@@ -135,6 +136,49 @@ async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
         await until(lambda: broker.connections[0].received == b"later")
         writer.close()
         other.close()
+
+
+@pytest.mark.parametrize("end", ["close", "linger", "abort"])
+async def test_calls_after_the_end_of_a_connection_change_nothing(end: str, broker: Broker) -> None:
+    """uvloop raises an error for some calls of a closed transport."""
+    async with listening(broker) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        transport = broker.last.transport
+        assert isinstance(transport, TcpTransport)
+        transport.write(b"last")
+        getattr(transport, end)()
+        transport.pause_reading()
+        transport.resume_reading()
+        transport.write(b"too late")
+        transport.lose("lost too late")
+        transport.linger()
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 20) in (b"last", b"")
+        writer.close()
+        await until(lambda: not listener._connections)
+        transport.pause_reading()
+        transport.resume_reading()
+        transport.write(b"too late")
+        assert (broker.last.reason, broker.last.received) == (None, b"")
+
+
+async def test_lingering_connection_drops_what_comes_and_resets_no_peer(broker: Broker) -> None:
+    """Without the lingering, the unread bytes would cause a reset, which destroys the reason."""
+    async with listening(broker) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: broker.connections)
+        transport = broker.last.transport
+        assert isinstance(transport, Lingering)
+        transport.write(b"the reason")
+        transport.linger()
+        for _ in range(20):
+            writer.write(bytes(100_000))
+            await writer.drain()
+        assert await asyncio.wait_for(reader.read(), 20) == b"the reason"
+        writer.close()
+        await until(lambda: not listener._connections)
+        assert (broker.last.reason, broker.last.received) == (None, b"")
 
 
 async def test_a_closed_listener_loses_its_connections_and_accepts_no_more(broker: Broker) -> None:

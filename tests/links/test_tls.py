@@ -12,6 +12,8 @@ from gateway.errors import OncewayError
 from gateway.links import counted_server
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls, common_name
+from gateway.links.tls import client_context as outgoing_context
+from gateway.links.transport import Lingering
 from tests.links.board import Broker, until
 from tests.links.certificates import Authority
 
@@ -172,6 +174,43 @@ async def test_renewed_files_serve_new_connections_on_the_same_port(
         await listener.close()
 
 
+async def test_a_lingering_connection_under_tls_sends_its_last_bytes(
+    broker: Broker, authority: Authority
+) -> None:
+    async with listening(broker, Tls(*authority.issue("gateway"))) as port:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(authority)
+        )
+        await until(lambda: broker.connections)
+        transport = broker.last.transport
+        assert isinstance(transport, Lingering)
+        transport.write(b"the reason")
+        transport.linger()
+        assert await asyncio.wait_for(reader.read(), 20) == b"the reason"
+        assert broker.last.reason is None
+        writer.close()
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_outgoing_connection_checks_the_server_and_shows_its_own_certificate(
+    own: bool, broker: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    pair = authority.issue("site-1") if own else (None, None)
+    tls = Tls(*authority.issue("gateway"), client_ca=authority.path)
+    async with listening(broker, tls) as port:
+        for trusted in (Authority(tmp_path, "Another").path, None):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=outgoing_context(trusted, *pair)
+                )
+        context = outgoing_context(authority.path, *pair)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        await until(lambda: broker.connections)
+        assert broker.last.transport.peer.certificate_name == ("site-1" if own else None)
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+        writer.close()
+
+
 def test_faults_of_certificate_files_are_reported(authority: Authority, tmp_path: Path) -> None:
     certificate, key = authority.issue("gateway")
     garbage = tmp_path / "garbage.pem"
@@ -180,6 +219,8 @@ def test_faults_of_certificate_files_are_reported(authority: Authority, tmp_path
         Tls(tmp_path / "absent.pem", key)
     with pytest.raises(OncewayError, match="holds no revocation list"):
         Tls(certificate, key, client_ca=authority.path, client_crl=authority.path)
+    with pytest.raises(OncewayError, match="holds no revocation list"):
+        Tls(certificate, key, client_ca=authority.path, client_crl=garbage)
     with pytest.raises(OncewayError, match="not in PEM format"):
         Tls(garbage, key)
     with pytest.raises(OncewayError, match="does not belong to the certificate"):

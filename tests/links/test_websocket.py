@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import aiohttp.web
 import pytest
 
 from gateway.errors import OncewayError
@@ -275,6 +277,70 @@ async def test_a_connection_that_never_becomes_a_websocket_is_closed(
         await client.send_bytes(b"still here")
         await until(lambda: broker.last.received == b"still here")
         writer.close()
+
+
+async def test_message_that_waited_for_a_closed_reader_is_dropped(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        await until(lambda: broker.connections)
+        transport = broker.last.transport
+        transport.pause_reading()
+        await client.send_bytes(b"too late")
+        await client.ping()
+        await asyncio.sleep(0.01)
+        transport.write(b"last")
+        transport.close()
+        transport.write(b"too late")
+        message = await client.receive(10)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.BINARY, b"last")
+        assert (await client.receive(10)).type is aiohttp.WSMsgType.CLOSE
+        await until(lambda: not listener._connections)
+        assert (broker.last.reason, broker.last.received) == (None, b"")
+
+
+async def test_a_client_that_vanishes_during_its_upgrade_reaches_no_broker(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = aiohttp.web.WebSocketResponse.prepare
+    gone: list[bool] = []
+
+    async def prepare_and_lose(response: Any, request: aiohttp.web.BaseRequest) -> Any:
+        done = await prepare(response, request)
+        if request.transport is not None:  # aiohttp calls it once more
+            request.transport.abort()
+            await until(lambda: request.transport is None)
+            gone.append(True)
+        return done
+
+    monkeypatch.setattr(aiohttp.web.WebSocketResponse, "prepare", prepare_and_lose)
+    async with listening(broker) as listener, aiohttp.ClientSession() as session:
+        with contextlib.suppress(aiohttp.ClientError):
+            client = await session.ws_connect(url(listener), protocols=["mqtt"])
+            assert (await client.receive(10)).type in (
+                aiohttp.WSMsgType.CLOSED,
+                aiohttp.WSMsgType.ERROR,
+            )
+        await until(lambda: gone)
+    assert not broker.connections
+    assert not caplog.records
+
+
+async def test_a_stopped_listener_keeps_its_connections_and_can_start_again(broker: Broker) -> None:
+    async with listening(broker) as listener, connected(listener) as client:
+        await until(lambda: broker.connections)
+        listener.stop()
+        await listener.start()
+        async with connected(listener) as other:
+            await other.send_bytes(b"new")
+            await until(lambda: broker.last.received == b"new")
+            await client.send_bytes(b"old")
+            await until(lambda: broker.connections[0].received == b"old")
+
+
+async def test_a_listener_that_never_started_can_be_closed(broker: Broker) -> None:
+    """For example, the gateway cannot listen on another listener's address."""
+    listener = WebSocketListener(broker.accept, "127.0.0.1", 0)
+    await listener.close()
+    assert listener.addresses == []
 
 
 async def test_a_closed_listener_loses_its_connections(broker: Broker) -> None:

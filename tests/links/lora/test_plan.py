@@ -147,7 +147,7 @@ def test_plan_holds_for_its_boards_and_fails_for_one_more() -> None:
 
 
 def test_a_remedy_is_named_only_if_it_is_enough() -> None:
-    """So many sensors overload the channel even with one reading a day, at any frequency."""
+    """Ten million sensors overload the channel even with one reading a day."""
     crowd = replace(SITE, sensors=10_000_000, frequency=868_100_000)
     (only,) = remedies(crowd)
     assert plan(replace(crowd, sensors=int(only.removesuffix(" sensors at most")))).works

@@ -263,7 +263,7 @@ async def test_an_error_of_ours_while_a_radio_is_closed_keeps_it_from_no_opening
 # -- the record of airtime
 
 
-async def test_nothing_is_sent_while_the_record_cannot_be_written(
+async def test_radio_is_silent_while_its_record_cannot_be_written(
     line: Pty, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(port, "RETRY_S", 0.02)

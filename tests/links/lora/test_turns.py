@@ -367,7 +367,7 @@ def test_recorded_greeting_ends_no_session() -> None:
 
 
 def test_repeated_greeting_of_a_new_start_gets_a_bounded_number_of_answers() -> None:
-    """The HELLO is newer than the session, so it is no recording, at first."""
+    """The HELLO is newer than the session, so it may come from the board."""
     link, peer, _ = opened()
     newest = link._devices[DEVICE].newest
     assert newest is not None
