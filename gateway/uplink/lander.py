@@ -2,7 +2,8 @@
 remove its rows from the spool.
 
 In: a cut batch. Out: its Parquet file and manifest at the landing place, verified, and its rows
-removed from the spool. A power cut is safe at each step. The next start repeats all steps; those
+removed from the spool. A power cut is safe at each step, here and at the landing place: the
+manifest is read back from its disk (`Landing.read_synced`). The next start repeats all steps; those
 that were finished change nothing.
 """
 
@@ -56,10 +57,10 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     except Claimed as error:
         raise NumberTaken(error.what, error.where) from error
     if fresh:
-        if landing.read(name) == data if read_back else landing.holds(name, data):
+        if landing.read_synced(name) == data if read_back else landing.holds(name, data):
             return
         raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
-    found = landing.read(name)
+    found = landing.read_synced(name)
     if found == data:
         return
     if found is None:
@@ -78,7 +79,7 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
 def _must_have_landed(manifest: Manifest, signer: Signer, landing: Landing) -> None:
     """Raise NumberLost if a batch whose bytes are lost here has not landed."""
     if (
-        landing.read(manifest.name) == signer.publish(manifest)
+        landing.read_synced(manifest.name) == signer.publish(manifest)
         and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256
     ):
         return

@@ -33,7 +33,7 @@ def test_lost_batch_leaves_the_spool_only_if_it_has_landed(
     spool: Any = SimpleNamespace(origin=lambda: OF.origin, landed=lambda _: done.append("landed"))
     cutter: Any = SimpleNamespace(load=lambda _: None, forget=lambda _: done.append("forgotten"))
     signer: Any = SimpleNamespace(publish=lambda _: SIGNED)
-    landing: Any = SimpleNamespace(read=there.get)
+    landing: Any = SimpleNamespace(read=there.get, read_synced=there.get)
     try:
         land(cut, spool, cutter, landing, signer)
     except NumberLost as error:
@@ -60,6 +60,10 @@ class Place:
 
     def read(self, name: str) -> bytes | None:
         self.calls.append(("read", name))
+        return self.there.get(name)
+
+    def read_synced(self, name: str) -> bytes | None:
+        self.calls.append(("read synced", name))
         return self.there.get(name)
 
     def holds(self, name: str, data: bytes) -> bool:
@@ -89,9 +93,9 @@ END = [("landed", 7), ("forgotten", 7)]
 def test_batch_leaves_the_spool_after_both_files_were_seen_there(read_back: bool) -> None:
     assert landed(Place({}), **({"read_back": True} if read_back else {})) == [
         ("create", OF.data_name),
-        ("read" if read_back else "holds", OF.data_name),
+        ("read synced" if read_back else "holds", OF.data_name),
         ("create", OF.name),
-        ("read", OF.name),
+        ("read synced", OF.name),
         *END,
     ]
 
@@ -99,9 +103,9 @@ def test_batch_leaves_the_spool_after_both_files_were_seen_there(read_back: bool
 def test_files_that_are_there_are_compared() -> None:
     assert landed(Place({OF.data_name: DATA})) == [
         ("create", OF.data_name),
-        ("read", OF.data_name),
+        ("read synced", OF.data_name),
         ("create", OF.name),
-        ("read", OF.name),
+        ("read synced", OF.name),
         *END,
     ]
 

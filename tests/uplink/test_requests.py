@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.uplink.s3_lax import lax_s3
 from tests.uplink.sftp_kinds import Kind, sftp_of_kind
 from tests.uplink.twins import land
 
-BATCH_ON_SFTP, BATCH_ON_S3 = 13, 4
+BATCH_ON_SFTP, BATCH_ON_S3 = 14, 4
 PROOF_BY_RENAME, PROOF_BY_CLAIM = 50, 100
 """Number of requests of a proof by rename, and of a proof by claim, as in the guide. In a deep
 folder, a proof needs more.
@@ -49,7 +50,7 @@ def test_proof_takes_as_many_requests_as_the_guide_says(tmp_path, kind, way, abo
     assert about * 0.8 < min(counts) <= max(counts) < about * 1.2
 
 
-def test_batch_on_sftp_takes_thirteen_requests(tmp_path, data: GatewayData) -> None:
+def test_batch_on_sftp_takes_fourteen_requests(tmp_path, data: GatewayData) -> None:
     asked: Counter[str] = Counter()
 
     def count(request: str, path: str) -> None:
@@ -137,3 +138,70 @@ def test_pauses_between_tries_grow_from_one_second_to_the_longest() -> None:
     for tries, found in enumerate(pauses):
         middle = min(2**tries, 60)
         assert middle * 0.75 <= min(found) < middle < max(found) <= middle * 1.25
+
+
+def test_idle_uplink_closes_its_connection_and_opens_one_for_the_next_batch(
+    data: GatewayData, tmp_path, monkeypatch
+) -> None:
+    """Keeping a connection alive takes more bytes than a new one."""
+    opened, closed, rounds = list[Landing](), list[Landing](), list[int]()
+
+    def connect() -> Landing:
+        landing = open_landing(f"file://{tmp_path}/landing")
+        opened.append(landing)
+        monkeypatch.setattr(landing, "close", lambda: closed.append(landing))
+        return landing
+
+    class Idle(threading.Event):
+        """A stop event that is asked while nothing is due. Rows come after some rounds."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            rounds.append(len(closed))
+            if len(rounds) == 3:
+                data.add(5)
+            if len(rounds) == 8:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr("gateway.uplink.runner.IDLE_S", 0.0)
+    settings = UplinkSection(landing="/x", batch_count=5)
+    data.add(5)
+    with Spool(data.path) as spool:
+        cutter = Cutter(spool, data.path, settings)
+        Uplink(spool, cutter, settings, connect, load_or_make(data.path)).run(Idle())
+    assert (opened, len(opened)) == (closed, 2)
+    assert rounds[:3] == [1, 1, 1]
+    assert data.spool_ids() == []
+
+
+def test_owner_is_checked_again_without_a_new_proof(
+    data: GatewayData, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("gateway.uplink.runner.OWNER_CHECK_S", 0.0)
+    asked = list[str]()
+
+    def connect() -> Landing:
+        landing = open_landing(f"file://{tmp_path}/landing")
+        for name in ("prove", "tidy", "read"):
+            real = getattr(landing, name)
+
+            def noted(*args: str, name: str = name, real: Any = real) -> Any:
+                if name != "read" or args == ("site-1/owner.json",):
+                    asked.append(name)
+                return real(*args)
+
+            monkeypatch.setattr(landing, name, noted)
+        return landing
+
+    settings = UplinkSection(landing="/x", batch_count=5)
+    data.add(15)
+    with Spool(data.path) as spool:
+        cutter = Cutter(spool, data.path, settings)
+        uplink = Uplink(spool, cutter, settings, connect, load_or_make(data.path))
+        counts = []
+        for _ in range(3):
+            asked.clear()
+            assert uplink._step(once=False)
+            counts.append((asked.count("tidy"), asked.count("read") > 0))
+        uplink._disconnect()
+    assert counts == [(2, True), (0, True), (0, True)]

@@ -116,6 +116,13 @@ class Landing(ABC):
     def replace(self, name: str, data: bytes) -> None:
         """Put bytes under a name atomically. An existing file is replaced."""
 
+    def read_synced(self, name: str) -> bytes | None:
+        """Return the bytes under a name, or None. Before that, if the place allows it, bring the
+        names in this folder to its disk. Otherwise, a power cut at the place could undo the rename
+        of a file that has been seen there.
+        """
+        return self.read(name)
+
     def holds(self, name: str, data: bytes) -> bool:
         """Whether the file under a name, which `create` has just written, has these bytes. Some
         kinds of place need not fetch the file: they compare its size or its checksum.

@@ -24,6 +24,12 @@ class LocalLanding(FileLanding):
         super().__init__(url, shared)
         self._root = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
 
+    def read_synced(self, name: str) -> bytes | None:
+        """Sync the folder first, because a kill may have come between a link and its sync."""
+        with self.attempt(f"read {name}"), suppress(FileNotFoundError):
+            sync((self._root / name).parent)
+        return self.read(name)
+
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
             return only_epochs(self.names(gateway))

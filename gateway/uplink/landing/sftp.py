@@ -1,10 +1,14 @@
 """A landing place on an SFTP server.
 
 A file is written under a hidden name, synced if the server supports it (fsync@openssh.com), and
-renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name exists,
-on a server that follows the draft, as OpenSSH does. Other servers replace the existing file;
-on such a server a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects
-each byte in transit (RFC 4253, section 6.4), so only the size is checked afterwards.
+renamed. SFTP cannot sync a folder. But if a file is synced again after its rename, a file system
+with a journal also writes the rename, and all earlier ones (`read_synced`; tried with ext4).
+
+SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name exists, on a
+server that follows the draft, as OpenSSH does. Other servers replace the existing file; on such a
+server a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects each byte in
+transit (RFC 4253, section 6.4), so only the size is checked afterwards, on the same connection.
+After an interruption, the whole file is compared.
 
 The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file of the option
 `known_hosts`.
@@ -72,6 +76,10 @@ class SftpLanding(FileLanding):
         with self.attempt(f"look at {name}"):
             return self._wait(has_size)
 
+    def read_synced(self, name: str) -> bytes | None:
+        with self.attempt(f"read {name}"):
+            return self._get(name, synced=True)
+
     def move_marker(self, old: str | None, new: str) -> bool:
         """Rename the marker `old` to `new`, with one request. Create `new` if there is no `old`."""
 
@@ -112,11 +120,16 @@ class SftpLanding(FileLanding):
         """Return the bytes of a file up to its end, whatever size the server reports. None if it
         does not exist.
         """
+        return self._get(path)
 
+    def _get(self, path: str, synced: bool = False) -> bytes | None:
         async def read() -> bytes | None:
             found = bytearray()
             try:
                 async with self._sftp.open(self._path(path), "rb") as file:
+                    if synced:
+                        with suppress(asyncssh.SFTPError):  # some sync no file opened for reading
+                            await file.fsync()
                     while part := await file.read(_BLOCK, len(found)):
                         found += part
                     return bytes(found)
@@ -142,16 +155,17 @@ class SftpLanding(FileLanding):
             self._mover = self._rename  # proven by an earlier connection
         if self._mover is not None:
             return self._mover(old, new)
-        operations = (self._rename, self._posix_rename, self._link_and_remove)
-        for operation in operations:
+        for operation in (self._rename, self._posix_rename):
             try:
                 operation(old, new)
             except _DENIED:
-                if operation is operations[-1] or self.stands(new):
+                if self.stands(new):
                     raise
             else:
                 self._mover = operation
                 return None
+        self._link_and_remove(old, new)
+        self._mover = self._link_and_remove
         return None
 
     def swap(self, hidden: str, name: str) -> None:
