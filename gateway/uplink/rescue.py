@@ -116,12 +116,9 @@ def _naming(directory: Path, copy: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OncewayError, sqlite3.Error) as error:
-        found = error if isinstance(error, sqlite3.Error) else error.__cause__
-        if _is_damage(found):
-            raise unusable(directory, found) from error
-        if isinstance(error, sqlite3.Error):
-            raise
+    except OncewayError as error:
+        if _is_damage(error.__cause__):
+            raise unusable(directory, error.__cause__) from error
         if error.where == str(copy / KEY):
             error.hint = _NEW_KEY
         error.where = error.where and error.where.replace(str(copy), str(directory))

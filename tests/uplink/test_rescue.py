@@ -1,6 +1,7 @@
 """`onceway spool land`: a gateway has died, and its card can be read."""
 
 import asyncio
+import errno
 import gc
 import hashlib
 import json
@@ -9,6 +10,7 @@ import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -19,11 +21,13 @@ import pytest
 from aiomqtt import ProtocolVersion
 
 from gateway.config import UplinkSection
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store.copies import Copies
 from gateway.store.schema import StoreError
 from gateway.system.lock import Locked, ProcessLock
 from gateway.uplink import owner
+from gateway.uplink import rescue as module
+from gateway.uplink.lander import NumberTaken
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.rescue import Rescued, rescue
 from gateway.uplink.signing import load_or_make
@@ -429,3 +433,71 @@ def test_a_key_that_cannot_sign_is_reported_as_the_guide_says(onceway, dead, tmp
     assert said.stderr.startswith(f"error: {dead.path}")
     for words in ("uplink.key", "Restore it from a backup", "uplink key --data COPY"):
         assert words in said.stderr
+
+
+def test_disk_that_fails_during_a_rescue_is_not_called_damage(dead, tmp_path, monkeypatch):
+    """A salvage would not help, and leaves rows out."""
+
+    def fails(folder, database):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+        raise error
+
+    monkeypatch.setattr(module, "bring_all", fails)
+    with pytest.raises(StoreError, match="the disk fails: it reports an error") as refused:
+        bring(dead.path, tmp_path / "landing")
+    assert refused.value.where == str(dead.path / "gateway.db")
+    assert "salvage" not in str(refused.value)
+
+
+def test_rescue_whose_numbers_are_lost_twice_ends_with_the_reason(dead, tmp_path, monkeypatch):
+    def loses(cut, *_):
+        raise NumberTaken(f"a file of batch {cut.number} exists", "there:")
+
+    before = digests(dead.path)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "land", loses)
+        with pytest.raises(Unreachable, match="a file of batch 1 exists") as refused:
+            bring(dead.path, tmp_path / "landing")
+    assert refused.value.where == "there:"
+    assert digests(dead.path) == before
+    assert bring(dead.path, tmp_path / "landing").readings == 50
+
+
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_card_that_this_account_may_not_read_needs_sudo(dead, tmp_path, monkeypatch, closed):
+    def forbidden(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    if closed == "file":
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK)
+    else:
+        monkeypatch.setattr(module, "refuse_orphaned", forbidden)
+    with pytest.raises(NotAllowed, match="may not read the gateway's data") as refused:
+        bring(dead.path, tmp_path / "landing")
+    assert "sudo" in str(refused.value.hint)
+    assert not (tmp_path / "landing").exists()
+
+
+@pytest.mark.parametrize("name", ["gateway.lock", "uplink.lock"])
+def test_card_that_is_mounted_read_only_is_not_read_beside_its_gateway(
+    dead, tmp_path, monkeypatch, name
+):
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    with closing(ProcessLock(dead.path / name)), pytest.raises(Locked) as refused:
+        bring(dead.path, tmp_path / "landing")
+    assert refused.value.what == f"already in use by process {os.getpid()}"
+    assert not (tmp_path / "landing").exists()
+    assert bring(dead.path, tmp_path / "landing").readings == 50
+
+
+def test_store_that_cannot_be_copied_names_the_folder_and_the_remedy(dead, tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(OncewayError, match=r"cannot be copied to .*No space left") as refused:
+        bring(dead.path, tmp_path / "landing")
+    assert refused.value.where == str(dead.path)
+    assert "TMPDIR names another place" in str(refused.value.hint)
