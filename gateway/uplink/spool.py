@@ -521,9 +521,10 @@ def _note_closed(path: Path) -> None:
     program was the last one to close the database. By this record, the next start knows that no
     commit is lost, even if the gateway was killed.
     """
-    with suppress(sqlite3.Error), closing(connect(path)) as database:
-        if path.stat().st_size:
-            run_marks.end(database)
+    with suppress(sqlite3.Error, FileNotFoundError):
+        if path.stat().st_size:  # else a restore is under way, and SQLite would begin a database
+            with closing(connect(path)) as database:
+                run_marks.end(database)
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
