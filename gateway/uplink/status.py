@@ -93,7 +93,7 @@ class Status:
         ]
         if sent.held:
             text = "damaged rows were set aside in batches/damaged-rows.jsonl, and do not land"
-            lines.append(f"held      {sent.held:,} {text}")
+            lines.append(f"held      {text}: {sent.held:,}")
         if self.clockless:
             lines.append(
                 "clock     not synchronised: messages without a time wait up to two minutes for it"

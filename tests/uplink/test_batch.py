@@ -145,3 +145,18 @@ def test_a_batch_is_as_small_as_pyarrow_makes_it():
     ) as writer:
         writer.write_table(pa.table(list(zip(*rows, strict=True)), schema=READ))
     assert len(encode(rows, ORIGIN, 1)) <= buffer.tell()
+
+
+@pytest.mark.parametrize("change", ["drop", "rename"])
+def test_parquet_file_with_other_columns_is_not_a_batch(change):
+    """Another program has put it there under the name of a batch."""
+    table = pq.read_table(pa.BufferReader(encode(sensor_rows(5), ORIGIN, 1)))
+    other = (
+        table.drop_columns(["topic"])
+        if change == "drop"
+        else table.rename_columns(["kind" if n == "topic" else n for n in table.column_names])
+    )
+    buffer = io.BytesIO()
+    pq.write_table(other, buffer)
+    with pytest.raises(NotABatch, match=r"not those of a batch \('topic'\)"):
+        decode(buffer.getvalue())

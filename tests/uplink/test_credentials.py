@@ -83,3 +83,22 @@ def test_commands_that_use_the_landing_place_read_the_credentials(
     )
     assert done.returncode != 0
     assert f"{tmp_path}/uplink.env: line 1 is not NAME=VALUE" in done.stderr
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("'two words'", "two words"),
+        ('"it\'s"', "it's"),
+        ('"open', '"open'),
+        ("'", "'"),
+        ("a'b", "a'b"),
+    ],
+)
+def test_quote_that_is_not_closed_belongs_to_the_value(
+    tmp_path: Path, written: str, value: str
+) -> None:
+    (tmp_path / "uplink.env").write_text(f"AWS_SECRET_ACCESS_KEY={written}\n")
+    credentials.take(tmp_path / "gateway.toml")
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == value

@@ -208,3 +208,14 @@ async def test_running_gateway_notices_a_discard(
     with sqlite3.connect(data.path / "gateway.db") as database:
         (last,) = database.execute("SELECT id FROM spool_last").fetchone()
     assert last == 2000
+
+
+def test_status_of_rows_without_a_time_names_no_time(data: GatewayData, onceway: Onceway) -> None:
+    data.add(2)
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = NULL")
+    said = onceway("spool", "status", "--data", data.path).stdout
+    assert "2 messages (" in said
+    assert said.splitlines()[0].endswith("bytes) wait for an uplink")
+    found = json.loads(onceway("spool", "status", "--data", data.path, "--json").stdout)
+    assert found["oldest"] is None

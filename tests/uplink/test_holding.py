@@ -8,9 +8,11 @@ import pytest
 
 from gateway.config import UplinkSection
 from gateway.system.lock import ProcessLock
+from gateway.uplink.cutter import Cutter
 from gateway.uplink.pace import Pace
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
+from tests.store.test_salvage import loose
 
 
 def held(data, running: bool = True, **settings) -> list[str]:
@@ -98,3 +100,23 @@ def test_the_next_opening_is_the_first_of_all_windows(
     pace = Pace(UplinkSection(landing="/x", window=windows))
     assert not pace.open(at)
     assert pace.opens(at) == datetime.fromisoformat(opens).replace(tzinfo=UTC)
+
+
+def test_batch_that_is_cut_waits_for_nothing_but_its_landing(data) -> None:
+    data.add(3)
+    arrive_now(data)
+    with Spool(data.path) as spool:
+        Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=2)).cut()
+    assert held(data, batch_age_s=600) == []
+
+
+def test_rows_that_were_set_aside_are_shown_with_their_file(data, drain, tmp_path: Path) -> None:
+    data.add(3)
+    with data.db() as db:
+        loose(db)
+        db.execute("UPDATE spool SET topic = NULL WHERE id = 2")
+    drain(data, tmp_path / "landing")
+    with Spool(data.path, to_read=True) as spool:
+        text = look(spool, data.path).as_text()
+    said = "held      damaged rows were set aside in batches/damaged-rows.jsonl, and do not land: 1"
+    assert said in text.splitlines()

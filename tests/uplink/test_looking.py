@@ -24,6 +24,7 @@ from gateway.uplink.cutter import Cutter
 from gateway.uplink.delta_reader import arrivals
 from gateway.uplink.spool import OUTAGE, RIVAL, Spool
 from gateway.uplink.status import _duration, look
+from gateway.uplink.where import Place, in_quarantine
 
 NOW = 1_795_608_000_000_000
 
@@ -437,3 +438,18 @@ def test_a_status_in_a_long_outage_is_red(data, onceway, ago_s, options, code):
     assert status.returncode == code, status.stderr
     if code != 2 and ago_s is not None:
         assert "cable pulled" in status.stdout
+
+
+def test_only_batches_that_have_landed_are_looked_for_in_quarantine(tmp_path):
+    """A batch with the same number may be in quarantine from an earlier try."""
+    table = tmp_path / "publications"
+    write_deltalake(table, pa.table({"device": pa.array([], "string")}))
+    moment = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    entry = {"gateway": ["site-1"], "epoch": ["00c0ffee"], "batch": [1], "reason": ["odd"]}
+    released = pa.array([None], pa.timestamp("us", "UTC"))
+    write_deltalake(
+        f"{table}_quarantine", pa.table({**entry, "found": [moment], "released": released})
+    )
+    places = [Place(kind, 77, "site-1", "00c0ffee", 1) for kind in ("spool", "batch", "landed")]
+    found = list(in_quarantine(str(table), places))
+    assert [(place.place, place.reason) for place in found] == [("quarantine", "odd")]

@@ -3,6 +3,7 @@ overwritten, and existing content can be checked.
 """
 
 import errno
+import sys
 import threading
 from pathlib import Path
 
@@ -236,3 +237,54 @@ def test_a_folder_on_a_file_system_without_links_works_too(tmp_path, monkeypatch
     assert not landing.create("site-1/00c0ffee/1.json", b"second")
     assert landing.read("site-1/00c0ffee/1.json") == b"first"
     assert list((tmp_path / "site-1" / "00c0ffee" / ".incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "hint"),
+    [
+        ("sftp://me@host/x", "gateway.uplink.landing.sftp", "[sftp]"),
+        ("s3a://bucket/x", "gateway.uplink.landing.s3", "[s3]"),
+        ("ftp://host/x", "gateway.uplink.landing.generic", None),
+    ],
+)
+def test_place_whose_package_is_missing_says_how_to_get_it(monkeypatch, url, module, hint):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(OncewayError, match="this landing URL needs a Python package") as caught:
+        open_landing(url)
+    assert not isinstance(caught.value, Unreachable), "no later try would help"
+    assert (hint in str(caught.value.hint)) if hint else caught.value.hint is None
+
+
+def test_url_of_an_unknown_kind_is_refused_without_its_password():
+    with pytest.raises(OncewayError, match="this landing URL cannot be used") as caught:
+        open_landing("carrier-pigeon://me:verysecret@loft/x")
+    assert not isinstance(caught.value, Unreachable)
+    assert caught.value.where == "carrier-pigeon://me@loft/x"
+
+
+def test_checksum_that_an_s3_store_does_not_keep_is_replaced_by_reading(s3, monkeypatch):
+    landing = open_landing(f"{s3.url()}/forgets", s3.options())
+    call, asked = landing._call, []
+
+    def forgets(operation, name, **arguments):
+        asked.append(operation)
+        found = call(operation, name, **arguments)
+        if operation == "head_object":
+            found.pop("ChecksumSHA256", None)
+        return found
+
+    monkeypatch.setattr(landing, "_call", forgets)
+    assert landing.create("site-1/x", b"data")
+    assert landing.holds("site-1/x", b"data")
+    assert not landing.holds("site-1/x", b"dat@")
+    assert "head_object" in asked
+    landing.close()
+
+
+def test_folder_that_an_sftp_server_refuses_is_reported(tmp_path, sftp):
+    (sftp.root / "taken").write_text("a file where a folder should be")
+    landing = open_landing(f"{sftp.url()}/../taken", sftp.options)
+    with pytest.raises(Unreachable, match="cannot find out") as caught:
+        landing.create("site-1/00c0ffee/1.json", b"data")
+    assert "/taken" in str(caught.value)
+    landing.close()

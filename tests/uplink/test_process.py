@@ -3,10 +3,15 @@
 import json
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
+
+from gateway.config import LogSection, UplinkSection
+from gateway.uplink import cli
+from gateway.uplink.landing import Unreachable
 
 
 def wait_for(condition, timeout=30):
@@ -267,3 +272,44 @@ def test_an_unwritable_landing_place_is_one_line_and_heals(data, onceway, landed
     assert "outage over after" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
+
+
+def test_stop_before_the_first_start_of_the_gateway_is_no_error(onceway, tmp_path):
+    (tmp_path / "data").mkdir()
+    landing = ("--landing", f"file://{tmp_path}/landing")
+    process = onceway.start("uplink", "run", "--data", tmp_path / "data", *landing)
+    assert "there is no gateway database" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_uplink_that_waits_for_the_gateway_looks_again_and_logs_once(
+    data, tmp_path, monkeypatch, caplog
+):
+    """The gateway makes the database while the uplink waits."""
+    waits = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout=None):
+            waits.append(timeout)
+            if len(waits) == 3:
+                (tmp_path / "away").rename(data.path / "gateway.db")
+            return False
+
+    (data.path / "gateway.db").rename(tmp_path / "away")
+    job = cli.Job(data.path, None, UplinkSection(landing="/x"), LogSection())
+    with cli._open_when_there(job, Stop()) as spool:
+        assert spool.origin().gateway == "site-1"
+    assert waits == [cli.LOOK_S] * 3
+    assert caplog.text.count("The uplink waits until the gateway creates it") == 1
+
+
+def test_credentials_that_cannot_be_read_are_an_outage(tmp_path):
+    """A person may be writing them at this moment."""
+    (tmp_path / "uplink.env").write_text("no assignment")
+    config = tmp_path / "gateway.toml"
+    job = cli.Job(tmp_path, None, UplinkSection(landing="/x"), LogSection(), config)
+    with pytest.raises(Unreachable, match="the credentials cannot be read: "):
+        job.connect()

@@ -15,6 +15,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from gateway.uplink.landing import Landing, NotExclusive, Unreachable, Way, open_landing, proof
+from gateway.uplink.spool import WAY
 from tests.uplink.servers import sftp_server
 from tests.uplink.sftp_kinds import Kind, SftpOfKind, sftp_of_kind
 from tests.uplink.twins import clone, land, land_together, nothing_is_lost_or_doubled
@@ -434,3 +435,106 @@ def test_one_file_that_cannot_be_removed_keeps_no_other(monkeypatch):
     landing = open_landing("movesonce://place")
     assert landing.prove("site-1") is Way.RENAME
     assert [name for name in MemoryFileSystem.store if "/." in name or "proof-" in name] == []
+
+
+# Troubles of the place, which say nothing about a name
+
+
+def test_kept_proof_that_meets_an_error_is_made_again(tmp_path):
+    kind = Kind("replaces", denied=frozenset({"remove", "rmdir"}))
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        assert way_of(server) is Way.LINK
+        before = files_of_proofs(server.root)
+        (server.root / "landing" / NAME).unlink()
+
+        def busy(request: str, path: str) -> None:
+            if request == "open" and path.endswith("-2"):
+                server.kind.at = lambda request, path: None
+                raise asyncssh.SFTPFailure("busy")
+
+        server.kind.at = busy
+        assert way_of(server) is Way.LINK
+        assert files_of_proofs(server.root) > before, "with other files"
+
+
+@pytest.mark.parametrize("request_", ["proof-kept", "-2"])
+def test_kept_proof_outlives_a_connection_that_breaks(tmp_path, request_):
+    kind = Kind("replaces", denied=frozenset({"remove", "rmdir"}))
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        assert way_of(server) is Way.LINK
+        before = files_of_proofs(server.root)
+        server.kind.at = lambda request, path: "before" if path.endswith(request_) else None
+        with pytest.raises(Unreachable) as caught:
+            open_landing(server.url(), server.options).prove("site-1")
+        assert not isinstance(caught.value, NotExclusive)
+        server.kind.at = lambda request, path: None
+        (server.root / "landing" / NAME).unlink()
+        assert way_of(server) is Way.LINK
+        assert files_of_proofs(server.root) == before
+
+
+@pytest.mark.parametrize("at", ["opened", "closed"])
+def test_timeout_of_a_second_file_is_not_taken_for_a_refusal(monkeypatch, at):
+    """A slow place must not pass for one that refuses a second file."""
+    opened, files = Nothing.open, []
+
+    def late():
+        raise TimeoutError
+
+    def slow(self, path, mode="rb", **kwargs):
+        if "x" not in mode:
+            return opened(self, path, mode, **kwargs)
+        file = opened(self, path, mode.replace("x", "w"), **kwargs)
+        files.append(file)
+        if len(files) == 2:
+            if at == "opened":
+                late()
+            file.close = late
+        return file
+
+    monkeypatch.setattr(MemoryFileSystem, "mv", lambda self, old, new: self.cp_file(old, new))
+    monkeypatch.setattr(Nothing, "open", slow)
+    with pytest.raises(Unreachable, match="no answer in time") as caught:
+        open_landing("nothing://place").prove("site-1")
+    assert not isinstance(caught.value, NotExclusive)
+
+
+def test_tidying_ends_when_the_connection_breaks_and_goes_on_later(tmp_path):
+    left = ["000000000001.parquet-12345678", "000000000002.parquet-12345678"]
+    with sftp_of_kind(tmp_path / "server", Kind()) as server:
+        folder = server.root / "landing" / "site-1" / "00c0ffee"
+        (folder / ".incoming").mkdir(parents=True)
+        (folder / ".claims").mkdir()
+        for name in left:
+            (folder / ".incoming" / name).touch()
+        (folder / ".claims" / "000000000001.json").touch()
+        (folder / "000000000001.json").touch()
+        for inner in (".incoming", ".claims"):
+            server.kind.at = lambda request, path, inner=inner: (
+                "before" if request == "remove" and inner in path else None
+            )
+            landing = open_landing(server.url(), server.options)
+            assert landing.tidy("site-1/00c0ffee") is not None
+            landing.close()
+            assert (folder / ".claims" / "000000000001.json").exists()
+            assert len([*(folder / ".incoming").iterdir()]) == (2 if inner == ".incoming" else 0)
+        server.kind.at = lambda request, path: None
+        landing = open_landing(server.url(), server.options)
+        assert landing.tidy("site-1/00c0ffee") is None
+        landing.close()
+        assert not list((folder / ".claims").iterdir())
+
+
+def test_way_that_is_lost_is_not_shown_any_more(tmp_path, data):
+    """The server was changed, and now replaces existing files."""
+    with sftp_of_kind(tmp_path / "server", Kind()) as server:
+        data.add(5)
+        assert land(data, lambda: open_landing(server.url(), server.options)) is None
+        assert data.meta(WAY) == Way.RENAME
+        for name, value in vars(LAX).items():
+            setattr(server.kind, name, value)
+        data.add(5)
+        error = land(data, lambda: open_landing(server.url(), server.options))
+        assert isinstance(error, NotExclusive)
+        assert data.meta(WAY) is None
+        assert len(data.spool_ids()) == 5

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway.errors import OncewayError
 from gateway.uplink.manifest import Manifest, Origin
@@ -92,3 +94,20 @@ def test_a_gateway_that_gets_another_key_goes_on(data, drain, landed, tmp_path: 
     data.add(10)
     drain(data, tmp_path / "landing")
     assert len(landed(tmp_path / "landing")) == 20
+
+
+def test_key_of_another_kind_is_reported_and_kept(tmp_path: Path) -> None:
+    other = X25519PrivateKey.generate()
+    text = other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / FILE).write_bytes(text)
+    with pytest.raises(OncewayError, match="this is not a key that signs batches"):
+        load_or_make(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == text
+
+
+def test_key_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(OncewayError, match="cannot be read or created") as refused:
+        load_or_make(tmp_path)
+    assert refused.value.where == str(tmp_path / FILE)
+    assert "sudo onceway uplink key" in str(refused.value.hint)
