@@ -22,6 +22,7 @@ from hil.bench.tables import (
 from hil.faults import AnyKind, Kind
 from hil.faults.base import OF_ONE_GATEWAY
 from hil.faults.line import LineTrace
+from hil.faults.machine import ClockUnknown
 
 LEAST_READINGS = 4  # fewest readings of each board
 RUNS = 6
@@ -159,8 +160,8 @@ class Bench(BaseModel):
         self._possible_tables()
         if self.used_store and (self.until == "table" or self.gateway):
             raise ValueError(
-                'first_row and first_batch can be set only with one gateway and until = "batch": an'
-                " ingest would wait for the batches before first_batch"
+                "first_row, first_batch and synchronised can be set only with one gateway and"
+                ' until = "batch": an ingest would wait for the batches before first_batch'
             )
         if self.gateway:
             self._possible_at_several_gateways()
@@ -175,7 +176,12 @@ class Bench(BaseModel):
 
     @property
     def used_store(self) -> bool:
-        return (self.first_row, self.first_batch) != (1, 1)
+        return (self.first_row, self.first_batch) != (1, 1) or self.has_known_time
+
+    @property
+    def has_known_time(self) -> bool:
+        """Whether the gateway has run before, with the right time, and now starts with another."""
+        return any(isinstance(kind, ClockUnknown) and kind.synchronised for kind in self.fault)
 
     def _possible_number_of_boards(self) -> None:
         devices = len(self.devices)

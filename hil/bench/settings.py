@@ -5,12 +5,7 @@ bench. Out: the sections of gateway.toml that name no port.
 from collections.abc import Mapping
 from typing import Any
 
-OWN_BATCH_AGE_S = 2
 Sections = dict[str, dict[str, Any]]
-
-
-def own_batch_count(readings: int) -> int:
-    return max(2, readings // 20)
 
 
 def merged(
@@ -24,8 +19,9 @@ def merged(
         "gateway": {"name": "site", "data": data, "trust_clock": True},
         "uplink": {
             "landing": landing,
-            "batch_count": own_batch_count(readings),
-            "batch_age_s": OWN_BATCH_AGE_S,
+            "batch_count": max(2, readings // 20),
+            "batch_age_s": 2,
+            "batch_bytes": 100_000,
             "retry_s": 2,
         },
     }

@@ -217,7 +217,8 @@ class SubscriberTable(BaseModel):
     """Programs that subscribe. count: number of programs. there: whether they subscribe at the
     other broker of [bridge], not at the gateway. clean: whether each connection begins a new
     session, for which no message waits. stays_s: seconds until a subscriber disconnects; 0: it
-    stays. away_s: seconds until it reconnects.
+    stays. away_s: seconds until it reconnects. keep_alive_s: Keep Alive of a subscriber at QoS 0.
+    It sends nothing after its SUBSCRIBE, so the gateway must end its connection.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -230,6 +231,13 @@ class SubscriberTable(BaseModel):
     stays_s: float = Field(default=0.0, ge=0)
     away_s: float = Field(default=1.0, ge=0, le=60)
     receive_maximum: int = Field(default=65_535, ge=1, le=65_535)
+    keep_alive_s: int = Field(default=0, ge=0, le=60)
+
+    @model_validator(mode="after")
+    def _silent(self) -> "SubscriberTable":
+        if self.keep_alive_s and (self.qos or self.stays_s or self.there):
+            raise ValueError("keep_alive_s needs qos = 0, and neither stays_s nor there")
+        return self
 
     @field_validator("filter")
     @classmethod

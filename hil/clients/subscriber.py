@@ -59,9 +59,13 @@ def main(
     receive_maximum: Annotated[
         int, typer.Option(help="Receive Maximum of the client.", min=1, max=65_535)
     ] = 65_535,
+    keep_alive_s: Annotated[
+        int, typer.Option(help="Keep Alive; the client sends no PINGREQ. 0: none.", min=0)
+    ] = 0,
 ) -> None:
     """Subscribe."""
-    Subscriber(name, topic_filter, qos, clean, receive_maximum).run(port, stays_s, away_s)
+    subscriber = Subscriber(name, topic_filter, qos, clean, receive_maximum, keep_alive_s)
+    subscriber.run(port, stays_s, away_s)
 
 
 class Subscriber:
@@ -70,12 +74,18 @@ class Subscriber:
     """
 
     def __init__(
-        self, name: str, topic_filter: str, qos: int, clean: bool, receive_maximum: int
+        self,
+        name: str,
+        topic_filter: str,
+        qos: int,
+        clean: bool,
+        receive_maximum: int,
+        keep_alive_s: int = 0,
     ) -> None:
         self._connect = Connect(
             name,
             clean,
-            0,
+            keep_alive_s,
             (
                 (Property.SESSION_EXPIRY_INTERVAL, 0 if clean else SESSION_EXPIRY),
                 (Property.RECEIVE_MAXIMUM, receive_maximum),

@@ -55,6 +55,7 @@ class Subscriber:
             "stays-s": table.stays_s,
             "away-s": table.away_s,
             "receive-maximum": table.receive_maximum,
+            "keep-alive-s": table.keep_alive_s,
         }
         argv = [sys.executable, "-m", "hil.clients.subscriber"]
         for name, value in options.items():

@@ -19,9 +19,14 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import comes, wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
-SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Ranges of clock jumps, in seconds. A program may be right in one range and wrong in another. A
-smaller jump could not be seen in the times of receipt, so none is drawn."""
+SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY), (DAY, 30 * DAY))
+"""Ranges of clock jumps, in seconds. A program may be right in one range or direction only. The
+last two are for jumps forward and back. A smaller jump could not be seen in the times of receipt,
+so none is drawn."""
+APART_S = 2.0
+"""Shortest time between two clock jumps, in seconds. In between, the gateway must read the right
+time once: after a jump that it does not believe, its time continues from there.
+"""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
@@ -105,7 +110,9 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump. Default: random, in turn up to 4 s, a minute, an hour, a day, 30 days."""
+    """Size of the jump. Default: random, in turn up to 4 s, a minute, an hour, a day, 30 days
+    forward, 30 days back.
+    """
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))
@@ -113,7 +120,8 @@ class ClockJump(MachineFault):
             low, high = SIZES[number % len(SIZES)]
             rng = random.Random(f"{seed}/{fault.id}/size")
             size = self.hours * 3600 if self.hours else low * (high / low) ** rng.random()
-            yield replace(fault, detail={**fault.detail, "seconds": size})
+            far = {4: {"sign": 1}, 5: {"sign": -1}}.get(number % len(SIZES), {})
+            yield replace(fault, detail={**fault.detail, "seconds": size, **far})
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"sign": rng.choice((-1, 1))}
@@ -123,6 +131,11 @@ class ClockJump(MachineFault):
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
         return {"shift": self.value(fault), "since": since, "until": until}
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        evidence = await super().inject(fault, system)
+        await asyncio.sleep(APART_S)
+        return evidence
 
 
 class ClockUnknown(Kind):
@@ -139,15 +152,23 @@ class ClockUnknown(Kind):
     kind: Literal["clock-unknown"]
     behind_h: Annotated[float, Unit("h")] = Field(default=100.0, ge=0, le=CENTURY)
     """Hours by which the clock is slow until the network has set it."""
+    synchronised: bool = False
+    """Whether the kernel calls the slow clock synchronised. The gateway has run with the right time
+    before, so it must not believe the clock.
+    """
 
     def prepare(self, machine: Machine) -> None:
-        machine["unknown"], machine["clock_ns"] = 1, -int(self.behind_h * 3600) * 10**9
+        machine["unknown"] = int(not self.synchronised)
+        machine["clock_ns"] = -int(self.behind_h * 3600) * 10**9
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         machine = system.site.machine("gateway")
-        before = machine["asked"]
+        asked = "shifted" if self.synchronised else "asked"
+        before = machine[asked]
         machine["clock_ns"] = machine["unknown"] = 0
-        if not before or not await comes(lambda: machine["asked"] > before):
+        # a gateway that knows that its clock is synchronised does not ask again
+        again = self.synchronised or await comes(lambda: machine["asked"] > before)
+        if not before or not again:
             return None
         return Evidence(f"the gateway asked {before} times for the time", {"times": before})
 

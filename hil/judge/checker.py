@@ -168,7 +168,9 @@ def check(events: Iterable[Event]) -> Result:
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
         + columns.gaps([*seen.ways.values(), *seen.listed.values()], seen.first_batch)
-        + columns.oversized([*seen.ways.values(), *seen.listed.values()], seen.batch_count)
+        + columns.oversized(
+            [*seen.ways.values(), *seen.listed.values()], seen.batch_count, seen.batch_bytes
+        )
         + seen.hasty()
         + [
             f"the gateway has forgotten the flow of {key}"

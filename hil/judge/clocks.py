@@ -198,8 +198,9 @@ class Clocks:
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
         """Check the possible error (`tu`) that a reading states for its time. Return a sentence if
-        it is missing, stated without a time, smaller than the drift of the board's clock since the
-        nearest WELCOME, or much larger; else None. sampled, arrived: as for `time_fault`."""
+        it is missing, stated without a time, too small, or much too large; else None. The smallest
+        possible error has two parts: the fractions of a second that both clocks drop, and the drift
+        of the board's clock since the nearest WELCOME. sampled, arrived: as for `time_fault`."""
         if record.time is None:
             mistake = "it states a possible error of its time, but has no time"
             return None if record.error is None else mistake
@@ -213,12 +214,12 @@ class Clocks:
             return None  # `time_fault` reports it
         nearest, farthest = (end(abs(sampled - t) for t in earlier) for end in (min, max))
         lost = line.lost(life)
-        least = (nearest - lost) // DRIFT
+        least = OFF_EARLY_NS + max(0, nearest - lost) // DRIFT
         most = ROUNDED * (EARLY_NS + (farthest + lost) // DRIFT + S)
         if not least <= record.error * S <= most:
             return (
                 f"it states a possible error of {record.error} s for its time, but that must be"
-                f" {max(least, 0) / S:.1f} to {most / S:.1f} s"
+                f" {least / S:.1f} to {most / S:.1f} s"
             )
         return None
 

@@ -3,7 +3,7 @@ the clocks of the run. Out: a sentence about the mistake in the row, or None. Co
 Onceway has are not judged for another system.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hil.judge.clocks import RECEIVED_NS, Clocks
@@ -12,10 +12,6 @@ from hil.judge.publication import Key, Sighting
 FAR = 1 << 63
 WRITTEN_US = 1000
 """Largest difference in µs between `landed` and the manifest's file time, which may be rounded."""
-FULL_BYTES = 100_000
-"""A batch with at least this many bytes of payload may be full, even if it has fewer rows than
-`batch_count`.
-"""
 APART_US = 100_000
 """Tolerance in µs of `received` against `monotonic`: their clocks are read one after the other."""
 HASTY_S = 0.25
@@ -145,42 +141,56 @@ def _lacks(seen: set[int], due: int) -> Iterator[str]:
         due = max(due, number + 1)
 
 
-def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[str]:
-    """Return a sentence for each batch with more than `most` rows."""
-    rows: Counter[tuple[str, int]] = Counter()
+def oversized(
+    ways: Iterable[Mapping[str, list[Sighting]]], most: int, most_bytes: int
+) -> list[str]:
+    """Return a sentence for each batch with more than `most` rows, or with several rows and more
+    than `most_bytes` bytes.
+    """
+    batches: dict[tuple[str, int], list[int]] = defaultdict(list)
     for way in ways:
-        rows.update(
-            (found.origin, found.columns["batch"])
-            for found in way["batch"]
-            if "batch" in found.columns
-        )
+        for found in way["batch"]:
+            if "batch" in found.columns:
+                batches[found.origin, found.columns["batch"]].append(_size(found))
     return [
-        f"batch {number} of {origin} has {count} rows, but may have at most {most}"
-        for (origin, number), count in sorted(rows.items())
-        if count > most
+        f"batch {number} of {origin} has {len(sizes)} rows, but may have at most {most}"
+        if len(sizes) > most
+        else f"batch {number} of {origin} has {sum(sizes)} bytes, but may have at most {most_bytes}"
+        for (origin, number), sizes in sorted(batches.items())
+        if len(sizes) > most or (len(sizes) > 1 and sum(sizes) > most_bytes)
     ]
 
 
+def _size(found: Sighting) -> int:
+    """Return the size of a row: characters of the topic plus bytes of the payload."""
+    return len(found.columns.get("topic") or "") + len(found.payload or b"")
+
+
 def hasty(
-    ways: Iterable[Mapping[str, list[Sighting]]], most: int, age_s: float, clocks: Clocks
+    ways: Iterable[Mapping[str, list[Sighting]]],
+    most: int,
+    most_bytes: int,
+    age_s: float,
+    clocks: Clocks,
 ) -> list[str]:
     """Return a sentence for each batch that was cut too early: with fewer than `most` rows, with
-    payloads of less than FULL_BYTES, and before a row had waited for `age_s` seconds.
+    room for the run's largest row in `most_bytes`, and before a row had waited for `age_s` seconds.
     """
     batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for way in ways:
         for found in way["batch"]:
             if "written" in found.columns:
-                size = len(found.payload or b"")
+                size = _size(found)
                 # the age of a row that no publisher of the run has sent is unknown
                 first = _sampled(way["board"][0]) if way["board"] else -FAR
                 row = first, found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)
+    largest = max((size for rows in batches.values() for _, _, size in rows), default=0)
     return [
         f"batch {number} of {origin} landed with {len(rows)} of {most} rows, but its oldest row was"
         f" only {waited:.2f} s old"
         for (origin, number), rows in sorted(batches.items())
-        if len(rows) < most and sum(size for _, _, size in rows) < FULL_BYTES
+        if len(rows) < most and sum(size for _, _, size in rows) + largest <= most_bytes
         for first, written, _ in [min(rows)]
         if (offset := clocks.offset()) is not None
         if (waited := (written - offset - first) / 1e9) < age_s - HASTY_S

@@ -39,6 +39,10 @@ GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
 LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
+MOST_BATCHES = 50_000
+"""Number of landed batches that a gateway remembers (gateway/store/README.md)."""
+LAND_MORE = ("batch", "backup")
+"""Words in the kinds of faults after which rows landed that the gateway has not counted."""
 MOST_BYTES = 8_000_000
 """Largest size, in bytes, of any file of a gateway, such as the store's log. STORE is exempt."""
 STORE = ("gateway.db",)
@@ -49,8 +53,11 @@ COMMANDER = "commander"
 SPARE = 8
 """A program's open files, or its threads, may grow by this number, plus one for each peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
-LEAK = 8_000_000
+LEAK = 2_000_000
 """Largest growth of a program's memory, in bytes. In benches, the growth is below 0.2 MB."""
+LOG_BYTES = 12_000_000
+"""Largest size of the store's log, in bytes. It is truncated at 8 MB, or later if a reader delays
+this (gateway/store/README.md)."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
 """Largest share of a core that a program may use in the second half of its life, in addition to
 PUBLICATION_S per publication."""
@@ -80,6 +87,10 @@ def wrong(events: Sequence[Event]) -> list[str]:
                     found += _at_centre(event.data, cuts)
                 else:
                     found += [*_at(event, run), *_spooled(event, run, refused)]
+                    found += _counted(event, run, events)
+    logs = {e.hop: e.data.get("log", 0) for e in events if e.event == "usage"}
+    long = [name for name, size in logs.items() if size > LOG_BYTES]
+    found += [f"{name} leaves more than {LOG_BYTES} bytes in the store's log" for name in long]
     return found + _opened(events, len(_peers(run["bench"], run["plan"])))
 
 
@@ -110,6 +121,8 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
         yield f"{event.hop} keeps packet identifiers of {clients}, but no message is under way"
     if temporary := [file for file in data["files"] if TEMPORARY.search(file)]:
         yield f"{event.hop} has left temporary files: {', '.join(temporary)}"
+    if (span := data.get("remembered", 0)) >= MOST_BATCHES:
+        yield f"{event.hop} remembers the last {span + 1} batches, more than {MOST_BATCHES}"
     if len(data["files"]) > MOST_FILES:
         yield f"{event.hop} has {len(data['files'])} files in its folder, more than {MOST_FILES}"
 
@@ -137,6 +150,18 @@ def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
         yield f"{event.hop} had {largest} bytes in its spool, but may have only {most}"
     elif most and refused and largest < LEAST_USED * most:
         yield f"{event.hop} refused messages, but its spool had at most {largest} of {most} bytes"
+
+
+def _counted(event: Event, run: dict[str, Any], events: Sequence[Event]) -> Iterator[str]:
+    """Yield a sentence if a gateway's count of landed messages is not the number of landed rows."""
+    kinds = [one.data["kind"] for one in events if one.event == "happened"]
+    more = any(word in kind for kind in kinds for word in LAND_MORE)
+    if more or "counted" not in event.data or run["bench"].get("gateway"):
+        return
+    landed = [e.data for e in events if (e.hop, e.event) == ("batch", "publication")]
+    rows = {(one["origin"], one["position"]) for one in landed}
+    if len(rows) != (counted := event.data["counted"]):
+        yield f"{event.hop} counts {counted} landed messages, but {len(rows)} have landed"
 
 
 def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:

@@ -76,6 +76,8 @@ class Seen:
     """Number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
+    batch_bytes: int = columns.FAR
+    """Largest size of a batch with several rows: characters of topics plus bytes of payloads."""
     batch_age_s: float = 0.0
     """Age in seconds of a batch's oldest row at which the batch is cut, even if it is not full."""
     nameless: Nameless = field(default_factory=Nameless)
@@ -275,6 +277,7 @@ class Seen:
                 named = data.get("gateway") or ()
                 self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
+                self.batch_bytes = data.get("batch_bytes") or columns.FAR
                 self.batch_age_s = data.get("batch_age_s", 0.0)
                 self.ours = "hops" not in data
                 self.began = event.t
@@ -385,7 +388,8 @@ class Seen:
             {**way, "batch": [row for row in way["batch"] if _batch(row) not in lists_in]}
             for way in self.ways.values()
         ]
-        return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
+        most = self.batch_count, self.batch_bytes
+        return columns.hasty(ways, *most, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
         """Yield device and two times of each publication whose times are known: the sample's time

@@ -17,7 +17,9 @@ topic:
   [MQTT-3.3.1-1, -2]. It must come without RETAIN, which no client here sets [MQTT-3.3.1-12];
 - if it came at QoS 2 and was not released, it is sent or released once more when the session
   continues, before messages published since then [MQTT-4.4.0-1];
-- no more messages are in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
+- no more messages are in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9];
+- a connection on which the subscriber sends nothing ends after one and a half times its Keep Alive
+  [MQTT-3.1.2-22].
 
 If a client publishes again in another flow (`again`), or sends PUBLISH again at QoS 1 (`resent`),
 one more copy may come each time. A board's message has no identity in it: the model knows it by its
@@ -39,10 +41,15 @@ from hil.observe.history import Event, taking
 HOP = "subscriber"
 PUBACK_WITHIN = 1_000_000_000
 """Nanoseconds until a gateway must have the PUBACK of a message that a subscriber has received."""
+ENDS_LATE, ENDS_EARLY = 5_000_000_000, 200_000_000
+"""Tolerance in nanoseconds for the end of a silent subscriber's connection: the gateway looks once
+a second, and a busy machine delays this."""
 SOME = 10
 """Number of messages of which at least one is expected to arrive, even if each may get lost."""
 Key = tuple[str, int, int]
 """Topic, incarnation and sequence; each publisher has its own topics."""
+KEEP_ALIVE_TIMEOUT = "reason=141,"
+"""Text of a `broken` connection that the gateway has ended with the reason code 0x8D."""
 CLIENTS = 1
 """Value that stands for the incarnation of a client, which has none."""
 
@@ -69,6 +76,9 @@ class _Subscriber:
     qos: int
     clean: bool
     receive_maximum: int
+    silent_ns: int = 0
+    """Time after which the gateway must end the connection of a subscriber that sends nothing; 0:
+    never."""
     events: list[Event] = field(default_factory=list)
     complete: bool = False
     beyond_bridge: bool = False
@@ -202,6 +212,7 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
             table["qos"],
             table["clean"],
             table.get("receive_maximum", 65_535),
+            table.get("keep_alive_s", 0) * 1_500_000_000,
             beyond_bridge=table.get("there", False),
             share=shared(table["filter"])[0],
         )
@@ -248,6 +259,9 @@ class _Model:
     """Whether the session began on an earlier connection."""
     connected: int = 0
     """Time at which this connection began."""
+    sent: int | None = None
+    """Time of the last packet on this connection of a subscriber that sends only CONNECT and
+    SUBSCRIBE. None without a connection."""
     has_newer_qos_2: bool = False
     """Whether this connection has brought a QoS 2 message that was published after `connected`.
     Messages that were in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
@@ -267,6 +281,7 @@ class _Model:
         self.of_clients = {topic for topic, one, _ in self.messages if one == CLIENTS}
 
     def take(self, event: Event) -> Iterator[Fault]:
+        yield from self._silent(event)
         match event.event:
             case "connected":
                 yield from self._connected(event.data["session_present"])
@@ -292,6 +307,23 @@ class _Model:
                 self.unsure |= {key for key, t in self.received_at.items() if t > fresh}
                 for key in [key for key in self.times if self._qos(key) < 2]:
                     del self.times[key]
+
+    def _silent(self, event: Event) -> Iterator[Fault]:
+        """Yield a mistake if a silent subscriber's connection lasts for too long, or if the gateway
+        ends it too early, because of its Keep Alive.
+        """
+        most = self.subscriber.silent_ns
+        if most and self.sent is not None:
+            lasted = event.t - self.sent
+            named = f"silent for {lasted / 1e9:.1f} s"
+            if lasted > most + ENDS_LATE:
+                yield "kept its connection beyond its Keep Alive", named
+            if lasted < most - ENDS_EARLY and KEEP_ALIVE_TIMEOUT in event.data.get("why", ""):
+                yield "lost its connection before its Keep Alive was over", named
+        if event.event in ("connected", "subscribing"):
+            self.sent = event.t
+        elif event.event in ("broken", "left"):
+            self.sent = None
 
     def _connected(self, present: bool) -> Iterator[Fault]:
         self.resumed = present

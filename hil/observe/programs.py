@@ -1,6 +1,7 @@
 """Observer of a program under test, from outside: unexpected errors in its log, and its use of CPU,
-memory, disk, files and threads (/proc, man 5 proc). In: a log, a process id. Out: an event `erred`
-in the history for each traceback, and an event `usage`.
+memory, disk, files and threads (/proc, man 5 proc); also the size of the store's log. In: a log, a
+process id, the path of the store. Out: an event `erred` in the history for each traceback, and an
+event `usage`.
 """
 
 import os
@@ -27,14 +28,17 @@ def note_errors(history: History, program: str, log: Path) -> None:
             history.add(program, "erred", error=found[2].removesuffix('"}'))
 
 
-def note_usage(history: History, service: str, pid: int) -> None:
-    """Record CPU, memory, threads and files of a process, unless it has just ended."""
+def note_usage(history: History, service: str, pid: int, store: Path) -> None:
+    """Record CPU, memory, threads and files of a process, unless it has just ended. store: the
+    gateway's database.
+    """
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
         cpu = (int(fields[UTIME]) + int(fields[STIME])) / TICKS
         memory = int(fields[RSS]) * PAGE
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        log = store.with_name(f"{store.name}-wal")
         history.add(
             service,
             "usage",
@@ -44,4 +48,5 @@ def note_usage(history: History, service: str, pid: int) -> None:
             written=int(io["write_bytes"]),
             descriptors=descriptors,
             threads=int(fields[THREADS]),
+            log=log.stat().st_size if log.exists() else 0,
         )

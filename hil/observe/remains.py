@@ -62,7 +62,8 @@ def note_centre(history: History, place: Path) -> None:
 def _store(file: Path) -> dict[str, Any]:
     """Return the content of a store. tables: number of rows of each table. sessions: clients that
     have a session. orphans: rows of a missing session, by table. under_way: clients with a packet
-    identifier in use.
+    identifier in use. remembered: by how much the numbers of the oldest and newest batch differ.
+    counted: number of landed messages that `onceway uplink status` shows.
     """
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
         names = [
@@ -89,6 +90,12 @@ def _store(file: Path) -> dict[str, Any]:
             "orphans": orphans,
             "under_way": [client for (client,) in under_way],
             "sessions": [client for (client,) in sessions],
+            "remembered": _one(store, "SELECT coalesce(max(number) - min(number), 0) FROM batch"),
+            "counted": _one(
+                store,
+                "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM meta"
+                " WHERE key = 'uplink.readings'",
+            ),
         }
 
 

@@ -43,19 +43,25 @@ class Joining:
             )
 
 
+OLD = 60_000
+"""Age, in batches, of a batch that a used gateway still remembers. It may remember 50,000."""
+
+
 def age(database: Path, first_row: int, first_batch: int) -> None:
     """Set the next row number and batch number of a stopped gateway. Rows and batches with lower
-    numbers count as landed and deleted.
+    numbers count as landed and deleted, except a batch that the gateway must forget (OLD) as soon
+    as the next one lands.
     """
     with closing(sqlite3.connect(database)) as store, store:
         last = first_row - 1
         store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))
-        if first_batch > 1:
-            store.execute(
-                "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed)"
-                " VALUES (?, ?, ?, 0, 0, ?, 0, 0)",
-                (first_batch - 1, last, last, "0" * 64),
-            )
+        for number in {first_batch - 1, first_batch - OLD} if first_batch > 1 else ():
+            if number > 0:
+                store.execute(
+                    "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed)"
+                    " VALUES (?, ?, ?, 0, 0, ?, 0, 0)",
+                    (number, last, last, "0" * 64),
+                )
 
 
 def _copy_registry(source: Folder, target: Folder) -> None:

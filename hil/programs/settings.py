@@ -4,23 +4,19 @@ names of devices, a bench. Out: gateway.toml, as a user would write it.
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from hil.bench.bench import Bench
-from hil.bench.settings import OWN_BATCH_AGE_S, merged, own_batch_count
+from hil.bench.settings import merged
 from hil.formats.topics import HERE, STATES, THERE
 from hil.observe.folder import Folder
 from hil.programs.air import MODEM
 
 
-def batch_count(bench: Bench) -> int | None:
-    """Return the largest number of rows of a batch; None if the bench has an invalid value."""
-    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
-    return count if isinstance(count, int) else None
-
-
-def batch_age_s(bench: Bench) -> float:
-    """Return the age in seconds at which a batch that is not full is cut."""
-    return float(bench.config.get("uplink", {}).get("batch_age_s", OWN_BATCH_AGE_S))  # type: ignore[arg-type]
+def batch_limits(bench: Bench) -> dict[str, Any]:
+    """Return the largest number of rows of a batch, and the age and size at which it is cut."""
+    uplink = merged(bench.config, bench.readings, "", "", listens=False)["uplink"]
+    return {key: uplink[key] for key in ("batch_count", "batch_age_s", "batch_bytes")}
 
 
 def write_config(

@@ -35,7 +35,7 @@ from hil.observe.history import History, read
 from hil.programs.air import AirOfRun
 from hil.programs.prepared import Joining, age
 from hil.programs.process import Children, children, free_port
-from hil.programs.settings import batch_age_s, batch_count, make_folders, write_config
+from hil.programs.settings import batch_limits, make_folders, write_config
 from hil.programs.site import Member, Site, services
 from hil.run.display import Display, Notes
 from hil.run.injector import Injector
@@ -85,8 +85,7 @@ class Run:
             bench=self._bench.model_dump(),
             plan=self._plan.to_json(),
             gateway=names if (names := self._bench.names_of_gateways)[1:] else names[0],
-            batch_count=batch_count(self._bench),
-            batch_age_s=batch_age_s(self._bench),
+            **batch_limits(self._bench),
         )
         self._note_clock()
         try:
@@ -235,9 +234,14 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway create its store. Then set the next row number and batch number."""
+        """Let the gateway create its store. Then set the next row number and batch number. A
+        gateway that has known the time gets its wrong clock only after this.
+        """
+        machine = alone.machine("gateway") if self._bench.has_known_time else {"clock_ns": 0}
+        wrong, machine["clock_ns"] = machine["clock_ns"], 0
         await alone.start_gateway()
         await site.running["gateway"].stop()
+        machine["clock_ns"] = wrong
         await alone.command("uplink", "claim")
         age(alone.folder.database, self._bench.first_row, self._bench.first_batch)
         self._watch.spools[alone.name].begin_behind(self._bench.first_row - 1)

@@ -63,7 +63,11 @@ class Watch:
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
         self._logged_periods = 0
-        self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
+        self._measured = {
+            program_of(kind, of): folder.of(of).database
+            for of in bench.gateways
+            for kind in OF_GATEWAY
+        }
 
     async def follow(self, site: Site) -> None:
         """Watch all hops, wake due faults, and check that no program has ended by itself."""
@@ -87,9 +91,9 @@ class Watch:
 
     async def follow_usage(self, site: Site) -> None:
         while True:
-            for name in self._measured:
+            for name, store in self._measured.items():
                 if name in site.running:  # a fault may have ended a gateway for good
-                    note_usage(self._history, name, site.running[name].pid)
+                    note_usage(self._history, name, site.running[name].pid, store)
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:

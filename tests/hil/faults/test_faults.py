@@ -128,6 +128,17 @@ async def test_a_start_without_the_time_has_happened_if_the_gateway_asked_before
     assert (evidence is not None) is bool(asked and again)
 
 
+@pytest.mark.parametrize("shifted", [0, 3])
+async def test_a_start_with_a_wrong_clock_has_happened_if_the_gateway_has_read_it(
+    shifted: int,
+) -> None:
+    machine = {"asked": 0, "shifted": shifted, "unknown": 0, "clock_ns": -1}
+    rig: Any = SimpleNamespace(site=SimpleNamespace(machine={"gateway": machine}.__getitem__))
+    kind = ClockUnknown(kind="clock-unknown", synchronised=True)
+    evidence = await kind.inject(fault("clock-unknown"), rig)
+    assert (evidence is not None, machine["clock_ns"]) == (bool(shifted), 0)
+
+
 @given(seed=st.integers(0, 2**32))
 def test_kills_hit_each_step_of_the_ingest(seed: int) -> None:
     made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))

@@ -89,6 +89,17 @@ def test_a_clock_of_unknown_time_is_late_and_becomes_known(machine: Machine) -> 
     assert abs(float(now) - time.time()) < 600
 
 
+@pytest.mark.parametrize("synchronised", [False, True])
+def test_kernel_may_call_a_slow_clock_synchronised(machine: Machine, synchronised: bool) -> None:
+    ClockUnknown(kind="clock-unknown", synchronised=synchronised).prepare(machine)
+    argv = [sys.executable, "-c", f"import time; {SYNCHRONISED}; print(int(time.time()))"]
+    env = {**os.environ, **machine.env}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    known, now = done.stdout.split()
+    assert known == str(synchronised)
+    assert abs(time.time() - 100 * 3600 - int(now)) < 600
+
+
 def test_a_good_machine(machine: Machine, tmp_path: Path) -> None:
     written, _, ahead = run(machine, tmp_path / "data" / "file")
     assert (written, ahead) == ("written", "False")

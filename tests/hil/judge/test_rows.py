@@ -321,12 +321,16 @@ def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
     assert check(late).reasons == [f"{2 * COUNT} altered"]
 
 
-def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
+def hurried(
+    waited: float, count: int = 3, age: float = 2.0, most_bytes: int = 100_000
+) -> list[str]:
     """Return the reasons on a run whose batch 2 lands `waited` seconds after its oldest sample.
-    count: rows of batch 2, of at most 3. age: limit of a batch's age in seconds.
+    count: rows of batch 2, of at most 3. age, most_bytes: limits of a batch: its age in seconds and
+    its size.
     """
     first, *others = until_batch(4)
-    run = Event(0, "rig", "run", {**first.data, "batch_count": 3, "batch_age_s": age})
+    limits = {"batch_count": 3, "batch_age_s": age, "batch_bytes": most_bytes}
+    run = Event(0, "rig", "run", {**first.data, **limits})
     events = []
     for one in others:
         data, taken = one.data, is_of(one, 2) or is_of(one, 2, "uno-2")
@@ -336,7 +340,7 @@ def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
             data = {**data, "written": int((UTC + written) * 1_000_000)}
             data |= {"batch": 2 if of_second else 1 if data["sequence"] < 3 else 3}
         events.append(Event(one.t, one.hop, one.event, data))
-    return [said for said in check([run, *events]).reasons if "its oldest row" in said]
+    return [said for said in check([run, *events]).reasons if said.startswith("batch 2 ")]
 
 
 def test_batch_that_is_neither_full_nor_old_is_reported() -> None:
@@ -345,6 +349,19 @@ def test_batch_that_is_neither_full_nor_old_is_reported() -> None:
         "batch 2 of site/e landed with 2 of 3 rows, but its oldest row was only 0.60 s old"
     ]
     assert hurried(0.6, age=0.5) == []
+
+
+def test_size_of_a_batch_is_used_and_kept() -> None:
+    row = max(
+        len(bytes.fromhex(one.data["payload"])) + len(one.data["topic"])
+        for one in until_batch(4)
+        if one.hop == "batch" and one.event == "publication"
+    )
+    assert hurried(2.1, most_bytes=2 * row) == []
+    assert hurried(0.6, most_bytes=2 * row) == []
+    assert hurried(0.6, most_bytes=3 * row) == hurried(0.6) != []
+    [said] = hurried(2.1, most_bytes=row)
+    assert said.endswith(f"bytes, but may have at most {row}")
 
 
 NAMELESS = {"device": "client-1", "incarnation": 1, "sequence": 2}

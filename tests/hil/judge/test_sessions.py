@@ -71,6 +71,39 @@ class Run:
         return wrong(self.events)
 
 
+ENDED = "the broker has ended the connection: Disconnect(reason={}, properties=())"
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "reason", "mistake"),
+    [
+        (3.0, 141, None),
+        (7.9, 141, None),
+        (8.1, 141, "kept its connection beyond its Keep Alive: silent for 8.1 s"),
+        (8.1, 139, "kept its connection beyond its Keep Alive: silent for 8.1 s"),
+        (2.7, 141, "lost its connection before its Keep Alive was over: silent for 2.7 s"),
+        (2.7, 139, None),
+    ],
+)
+@pytest.mark.parametrize("present", [False, True])
+def test_silent_subscriber_is_disconnected_in_time(
+    lasts_s: float, reason: int, mistake: str | None, present: bool
+) -> None:
+    """The Keep Alive is 2 s. present: whether the connection continues a session."""
+    run = Run(0)
+    run.events[0].data["bench"]["subscriber"][0]["keep_alive_s"] = 2
+    run.subscribes()
+    if present:
+        run.subscribes(present=True)
+    sent = "connected" if present else "subscribing"
+    begun = max(one.t for one in run.events if one.event == sent)
+    data = {"subscriber": "subscriber-1", "why": ENDED.format(reason)}
+    run.events.append(Event(begun + int(lasts_s * 1e9), "subscriber", "broken", data))
+    refused = {"subscriber": "subscriber-1", "why": "Connection refused"}
+    run.events.append(Event(int(60e9), "subscriber", "broken", refused))
+    assert run.ends() == ([f"subscriber-1 {mistake}"] if mistake else [])
+
+
 @pytest.mark.parametrize(("qos", "clean"), [(0, False), (2, True)])
 def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> None:
     run = subscribed(qos, clean)
