@@ -94,6 +94,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         impossible,
         edges,
         [],
+        "",
     ]
     if sequence % 2 == 0:
         return _alike(mine, sequence // ALIKE, at, value, rng)

@@ -59,7 +59,7 @@ def test_each_kind_of_time_and_number_is_decoded_in_bulk() -> None:
     assert min(*times.values(), *units.values(), *kinds.values()) >= 20, (times, units, kinds)
 
 
-@pytest.mark.parametrize("sequence", [*range(20), *range(ALIKE, 8 * ALIKE, ALIKE)])
+@pytest.mark.parametrize("sequence", [*range(24), *range(ALIKE, 8 * ALIKE, ALIKE)])
 def test_judge_and_product_agree_on_each_shape(sequence: int) -> None:
     """The judge and the product have readers of their own for the same standard. A difference is a
     fault of one reader.
