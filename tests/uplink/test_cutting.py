@@ -215,7 +215,8 @@ def test_a_full_disk_under_the_database_changes_nothing(data, make, monkeypatch)
 
 class Cutting(RuleBasedStateMachine):
     """Rows arrive, batches are cut and land, and the process dies at any moment. Spool ids stay in
-    order, each row is in one batch, and a batch keeps its bytes.
+    order, each row is in one batch, and a batch keeps its bytes. As in the uplink, a batch is cut
+    only after the one before has landed.
     """
 
     def __init__(self) -> None:
@@ -245,7 +246,7 @@ class Cutting(RuleBasedStateMachine):
     def arrive(self, count, size, device):
         self.data.add(count, device, size)
 
-    @precondition(lambda self: self.cutter.due(flush=True))
+    @precondition(lambda self: not self.spool.unlanded() and self.cutter.due(flush=True))
     @rule()
     def cut(self):
         cut = self.cutter.cut()
@@ -253,7 +254,7 @@ class Cutting(RuleBasedStateMachine):
         assert len(rows) <= 7
         assert len(rows) == 1 or sum(len(row[4]) + len(row[5]) for row in rows) <= 400
 
-    @precondition(lambda self: self.cutter.due(flush=True))
+    @precondition(lambda self: not self.spool.unlanded() and self.cutter.due(flush=True))
     @rule()
     def die_between_file_and_row(self):
         record, self.spool.record = self.spool.record, lambda *_: None
