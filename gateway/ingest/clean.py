@@ -20,6 +20,7 @@ from gateway.ingest.report.health import damage
 from gateway.ingest.report.tables import in_quarantine, progress_of_feeds
 from gateway.system.amounts import were
 from gateway.system.gateway_name import shown
+from gateway.uplink.delta_reader import reason
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 
@@ -88,13 +89,14 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
 
 
 def _damage(table: str) -> str | None:
-    """Return a description of the table's missing parts. None if nothing is missing, or if
-    deltalake fails on the table.
+    """Return a description of the table's missing or unreadable parts. None if there are none, or
+    if only Spark can read the table: deltalake does not support one of its features.
     """
     try:
         return damage(table)
-    except DeltaError:
-        return None
+    except DeltaError as error:
+        text = reason(error)
+        return None if "nsupported" in text else text
 
 
 def _tidy_markers(landing: Landing) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
@@ -55,25 +55,33 @@ def left(landing: Path) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.parametrize("what", ["bad", f"bad/{EPOCH}", "bad/cleaned.json"])
-def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "mode"),
+    [("bad", 0), (f"bad/{EPOCH}", 0), ("bad/cleaned.json", 0), ("bad", 0o555)],
+)
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(
+    what: str, mode: int, words: list[str]
+) -> None:
     with open_folder() as folder:
         landing, table = fill(folder)
         if what.endswith(".json"):
             (landing / what).write_bytes(cleaned_json("bad", {"ffffffff": 7}))
-        (landing / what).chmod(0)
+        (landing / what).chmod(mode)
         with (
             open_folder() as another
         ):  # import the modules of `clean` first: without rights, the source tree may be closed
             clean(*fill(another))
         with without_rights():
-            done = clean(landing, table)
+            done = clean(landing, table, *words)
         assert isinstance(done.exception, OncewayError)
         assert f"1 feed was not cleaned: bad/{EPOCH}: " in str(done.exception)
-        assert [line.split(":")[0] for line in done.output.splitlines()] == [
-            f"a/{EPOCH}",
-            f"z/{EPOCH}",
-        ]
+        found = (
+            [one["feed"] for one in json.loads(done.output)]
+            if words
+            else [line.split(":")[0] for line in done.output.splitlines()]
+        )
+        assert found == [f"a/{EPOCH}", f"z/{EPOCH}"]
         (landing / what).chmod(0o777)
         assert left(landing) == {feed: [1, 2, 3] if "bad" in feed else [] for feed in FEEDS}
         assert clean(landing, table).exit_code == 0
@@ -140,3 +148,52 @@ def test_no_batch_is_deleted_while_the_table_is_damaged(
     assert isinstance(found.exception, OncewayError)
     assert says in str(found.exception)
     assert left(landing) == before
+
+
+@pytest.mark.parametrize(("harm", "refuses"), [("zeros", True), ("gone", True), ("new", False)])
+def test_no_batch_is_deleted_while_delta_cannot_open_the_table(
+    tmp_path: Path, harm: str, refuses: bool
+) -> None:
+    """The newest commit may name the progress although the table's checkpoint is damaged. A table
+    with a feature that deltalake does not support is not damaged: Spark reads it.
+    """
+    landing, table = fill(tmp_path)
+    log = table / "_delta_log"
+    first = log / f"{0:020d}.json"
+    if harm == "new":
+        actions = [json.loads(line) for line in first.read_text().splitlines()]
+        features = {f"{who}Features": ["unknown"] for who in ("reader", "writer")}
+        for action in actions:
+            if "protocol" in action:
+                action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+        first.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    else:
+        DeltaTable(table).create_checkpoint()
+        (log / f"{1:020d}.json").write_text(
+            next(line for line in first.read_text().splitlines() if "commitInfo" in line)
+        )
+        first.unlink()
+        (checkpoint,) = log.glob("*.checkpoint.parquet")
+        checkpoint.write_bytes(bytes(checkpoint.stat().st_size))
+        if harm == "gone":
+            checkpoint.unlink()
+    before = left(landing)
+    found = clean(landing, table, "--older-than", "0s")
+    if refuses:
+        assert isinstance(found.exception, OncewayError)
+        assert "so no batch is deleted" in str(found.exception)
+    assert left(landing) == (before if refuses else {feed: [] for feed in FEEDS})
+
+
+def test_markers_that_cannot_be_deleted_are_only_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing, table = fill(tmp_path)
+
+    def refused(_: Landing) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Landing, "tidy_markers", refused)
+    assert clean(landing, table).exit_code == 0
+    assert "old markers were not deleted: " in caplog.text
+    assert left(landing) == {feed: [] for feed in FEEDS}
