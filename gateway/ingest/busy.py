@@ -33,10 +33,12 @@ def make_patient(fs: Any) -> None:
 
     async def repeated(*arguments: Any, **more: Any) -> Any:
         nonlocal saved_up
-        for pause in (*PAUSES_S, None):
+        pauses = iter(PAUSES_S)
+        while True:
             try:
                 answer = await call(*arguments, **more)
             except Exception as error:
+                pause = next(pauses, None)
                 if pause is None or status(error) not in STATUSES or not saved_up:
                     raise
                 saved_up -= 1

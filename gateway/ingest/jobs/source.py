@@ -242,15 +242,16 @@ def _read(landing: Landing, announced: Announced, patient: bool) -> pa.Table:
     """Return the rows of a batch. Raises the errors of `batch.read`. patient: whether to try again
     after an error that may pass (a status of 5xx, a timeout, a reset).
     """
-    for pause in places.PAUSES if patient else (None,):
+    pauses = iter(places.PAUSES if patient else (None,))
+    while True:
         try:
             return batch.read(landing, announced)
         except OSError as error:
+            pause = next(pauses)
             if pause is None or isinstance(error, places.FINAL):
                 raise
             landing.refuse_outage(error)
         time.sleep(pause)
-    raise AssertionError("the last pause is None")
 
 
 def _chunks(gathered: list[tuple[Announced, Any]], number: int) -> Iterator[pa.RecordBatch]:

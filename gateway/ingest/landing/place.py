@@ -187,12 +187,13 @@ class Landing:
         on new connections, with pauses. Do not repeat it for a local folder, or if a file is
         missing, forbidden or no regular file.
         """
-        for pause in IN_A_HURRY if self._is_up() else PAUSES:
+        pauses = iter(IN_A_HURRY if self._is_up() else PAUSES)
+        while True:
             asked = self._fs
             try:
                 return question(asked)
             except Exception as error:
-                failure = _as_os_error(error)
+                failure, pause = _as_os_error(error), next(pauses)
                 final = isinstance(failure, FINAL) and not self._may_have_new_keys(failure)
                 final = final or failure.errno == NO_REGULAR_FILE
                 if pause is None or self.local or final:
@@ -201,7 +202,6 @@ class Landing:
             with self._connecting, suppress(Exception):  # a failure shows at the next try
                 if self._fs is asked:
                     self._fs, _ = self._connect()
-        raise AssertionError("the last pause is None")
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
         """Whether to try a new connection because access was denied. A new connection reads the
