@@ -604,9 +604,8 @@ def _check_landing(landing: str) -> None:
 
 
 def _execute(job: Job) -> None:
-    """Replace this process by the job. Raises OncewayError if JAVA_HOME has no bin/java, or if it"
-    " is
-    unset and PATH has no `java`.
+    """Replace this process by the job. Raises OncewayError if JAVA_HOME has no bin/java. Also
+    raises it if JAVA_HOME is unset, and PATH has no `java`.
     """
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(f"{home}/bin/java", os.X_OK):

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from gateway.ingest import class_archive, command, prepare
+from gateway.ingest import class_archive, cli, command, prepare
 from gateway.system.lock import Locked, ProcessLock
 
 pytest.importorskip("pyspark")
@@ -51,6 +53,19 @@ def started(jars: list[Path]) -> str:
     line = ["java", *shlex.split(found), *VERSION]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     return done.stdout + done.stderr
+
+
+class Practice(command.Job):
+    """A job that runs a line of the shell in place of Spark. spark: the line."""
+
+    def first(self) -> command.Command:
+        return command.Command({}, ["sh", "-c", *self.spark])
+
+
+def practise(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Let the runs of `prepare` be these lines of the shell, one after the other."""
+    told = iter(lines)
+    monkeypatch.setattr(prepare, "build", lambda *_, **__: Practice([next(told)], []))
 
 
 def test_java_takes_classes_from_the_archive_in_a_folder_with_a_space(
@@ -135,6 +150,76 @@ def test_a_java_that_writes_no_archive_is_named_and_an_interrupted_one_is_not_ke
     with pytest.raises(OncewayError, match="Java wrote no archive of its classes"):
         prepare.prepare(None, lambda _: None)
     assert not list(jars[0].parent.glob("*.jsa"))
+
+
+def test_an_archive_of_the_same_name_is_replaced_and_not_deleted(jars: list[Path]) -> None:
+    for text in (b"first", b"again"):
+        (jars[0].parent / class_archive.PART).write_bytes(text)
+        kept = class_archive.keep(jars)
+    assert kept.read_bytes() == b"again"
+    assert str(kept) in class_archive.options(jars)[0]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_prepare_downloads_delta_first_and_the_practice_batch_is_one_that_the_ingest_takes(
+    jars: list[Path], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    for jar in jars:
+        jar.unlink()
+    folder, runs = jars[0].parent, []
+
+    def build(script: str, options: list[str], **how: Any) -> Practice:
+        from gateway.ingest.jobs.stream import parse_arguments
+        from gateway.ingest.landing.keys import keys_url
+        from gateway.ingest.landing.offsets import Feeds
+        from gateway.ingest.landing.place import Landing
+        from gateway.ingest.landing.trust import Trust
+
+        runs.append(how["archive"])
+        told = parse_arguments(options)
+        feeds = Feeds(Landing(told.landing), trust=Trust(keys_url(told.table), True))
+        (taken,) = feeds.between({}, feeds.advance({}, 100))
+        assert (taken.feed, taken.rows, taken.flaw) == ("practice/00000001", 3, None)
+        line = f"touch {' '.join(map(repr, map(str, jars)))}"
+        wrote = f"echo classes > '{folder / class_archive.PART}'"
+        return Practice([wrote if how["archive"] == "write" else line], [])
+
+    monkeypatch.setattr(prepare, "build", build)
+    done = CliRunner().invoke(cli.app, ["prepare", *words])
+    assert done.exit_code == 0
+    (archive,) = folder.glob("*.jsa")
+    assert runs == ["leave", "write"]
+    if words:
+        assert json.loads(done.stdout) == {"archive": str(archive), "bytes": 8}
+        assert not done.stderr
+    else:
+        assert done.stdout == f"Prepared: {archive}, 0 MB\n"
+        assert [line[-4:] for line in done.stderr.splitlines()] == [" ...", " ..."]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("echo downloading; echo no route to host; exit 1", "no route to host: the ingest cannot"),
+        ("exit 1", "the ingest cannot run on this machine"),
+        ("echo done", "Delta's jars are missing after the test run"),
+    ],
+)
+def test_a_failed_practice_says_why(
+    jars: list[Path], monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    jars[0].unlink()
+    practise(monkeypatch, line)
+    with pytest.raises(OncewayError) as raised:
+        prepare.prepare(None, lambda _: None)
+    assert str(raised.value).startswith(said)
+
+
+def test_practice_without_downloaded_jars_uses_no_archive(jars: list[Path], archive: Path) -> None:
+    """Prepare downloads Delta with `leave`: an archive of an earlier Delta must not be used."""
+    job = command.build("jobs/stream.py", [], downloaded=True, archive="leave")
+    assert "--jars" in job.spark
+    assert "SharedArchive" not in str(job.first())
 
 
 def test_one_process_prepares_at_a_time(jars: list[Path]) -> None:

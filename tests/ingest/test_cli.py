@@ -2,13 +2,15 @@
 
 import inspect
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.ingest import cli, command
 from gateway.ingest.cli import app
 from gateway.system.durations import seconds
@@ -65,6 +67,9 @@ def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
         (["--table", "/t"], "no gateway has landed a batch"),
         (["--table", "/t", "--until", "5"], "--until needs a feed"),
         ([], "name the table"),
+        (["--feed", "site", "--until", "5"], "a feed is GATEWAY/EPOCH"),
+        (["--feed", "site/0a1b2c3d"], "its batches begin at 1"),
+        (["--feed", "site/0a1b2c3d", "--until", "5"], "there is no such feed"),
     ],
 )
 def test_cleaning_without_effect_is_reported(tmp_path: Path, words: list[str], what: str) -> None:
@@ -171,6 +176,68 @@ def test_a_table_on_s3_brings_what_reaches_it_for_the_hadoop_in_spark() -> None:
     assert "hadoop-aws" not in " ".join(plain)
 
 
+def test_without_spark_in_this_python_the_command_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "SUBMIT", tmp_path / "spark-submit")
+    text = str(_run(tmp_path))
+    assert text.startswith(f"{tmp_path / 'spark-submit'}: Spark is not installed")
+    assert "pip install" in text
+    assert "[centre]" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["release", "--landing", "{}"],
+        ["release", "--landing", "{}", "--trusted", "/srv/keys.json"],
+        ["compact"],
+        ["summarise"],
+        ["expire", "--older-than", "400d"],
+    ],
+)
+@pytest.mark.parametrize("stale", [False, True])
+def test_upkeep_becomes_a_job_that_takes_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stale: bool
+) -> None:
+    """A start without an archive of Java's classes names the command that writes the archive, but
+    only if there was one before the update.
+    """
+    pytest.importorskip("pyspark")
+    from gateway.ingest.jobs import upkeep
+
+    started = []
+
+    def execve(program: str, arguments: list[str], environment: Mapping[str, str]) -> None:
+        assert program == arguments[0]
+        assert environment["HOME"] == str(tmp_path), "the job has another environment"
+        started.append(arguments)
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / command.IVY / "jars"
+    folder.mkdir(parents=True)
+    for name in [*command.jars(), *(["classes-old-1.jsa"] if stale else [])]:
+        (folder / name).touch()
+    words = [word.format(tmp_path) for word in words]
+    done = CliRunner().invoke(app, [*words, "--table", "/srv/lake/publications"])
+    assert done.exit_code == 0
+    assert ("`onceway ingest prepare` shortens later starts" in done.stderr) is stale
+    ((_, _, script, *options),) = started
+    assert script == str(command.HERE / "jobs" / "upkeep.py")
+    told = vars(upkeep.parse_arguments(options))
+    expected = {"table": "/srv/lake/publications", "writer": "auto", "command": words[0]}
+    if words[0] == "release":
+        expected |= {"landing": str(tmp_path), "trusted": (*words, None)[4] if words[4:] else None}
+    assert told == expected | ({"older_than": 400 * 86_400} if words[0] == "expire" else {})
+
+
+def test_expiry_at_no_time_is_refused() -> None:
+    done = CliRunner().invoke(app, ["expire", "--table", "/t", "--older-than", "a year"])
+    assert isinstance(done.exception, UsageError)
+    assert "--older-than: 'a year' is not a time" in str(done.exception)
+
+
 def test_keys_are_given_by_the_line_that_the_gateway_prints(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     key = load_or_make(tmp_path).public
@@ -205,6 +272,29 @@ def test_keys_of_several_gateways_are_given_at_once(tmp_path: Path) -> None:
     assert given.exit_code == 0
     told = CliRunner().invoke(app, ["trust", "--table", table, "--json"])
     assert json.loads(told.stdout)["keys"].keys() == {"roof", "cellar"}
+
+
+def test_keys_that_cannot_be_read_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin").write_bytes(b"\xfcber")
+    (tmp_path / "file").touch()
+    key = f"{load_or_make(tmp_path).public} roof"
+    (tmp_path / "good").write_text(key)
+    (tmp_path / "no-name").write_text(key.split(maxsplit=1)[0])
+    for arguments, what in (
+        (["none"], "none: cannot read the keys"),
+        (["latin"], "latin: cannot read the keys"),
+        (["no-name"], "not a valid gateway name: ''"),
+        (["good", "--trusted", "file/keys.json"], "the file of keys cannot be reached"),
+        (["good", "--distrust", "cellar"], "cellar: no key of this gateway is trusted"),
+    ):
+        done = CliRunner().invoke(app, ["trust", "--table", "./t", *arguments])
+        assert isinstance(done.exception, OncewayError)
+        assert what in str(done.exception)
+    assert not (tmp_path / "t_trusted.json").exists()
 
 
 def test_the_keys_of_a_catalog_table_need_a_place() -> None:
