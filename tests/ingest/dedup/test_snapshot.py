@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.snapshot import Snapshot
@@ -68,3 +69,29 @@ def test_a_snapshot_that_cannot_be_written_is_no_error(caplog: pytest.LogCapture
 
     snapshot.save(Full(), Snapshot(some_ranges(), 3, "id"))
     assert "No space left on device" in caplog.text
+
+
+def test_keys_of_deleted_rows_are_added_up_in_one_file_and_belong_to_one_table() -> None:
+    files, kept = Files(), list(some_ranges().as_ranges())
+    snapshot.keep_gone(files, some_ranges(), 3, "id")
+    snapshot.keep_gone(files, SeenRanges(), 3, "id")
+    assert files.names() == [f"gone-{3:020d}.parquet"]
+    assert list(snapshot.deleted_keys(files, "id").as_ranges()) == kept
+    more = SeenRanges()
+    more.add(ranges_of([("another", 1)], np.array([1]), np.array([1])))
+    snapshot.keep_gone(files, more, 5, "id")
+    assert files.names() == [f"gone-{5:020d}.parquet"]
+    assert snapshot.deleted_keys(files, "id").devices == 3
+    assert snapshot.deleted_keys(files, "another id").devices == 0
+
+
+def test_damaged_file_of_deleted_keys_is_an_error_and_names_the_file() -> None:
+    files = Files()
+    snapshot.keep_gone(files, some_ranges(), 3, "id")
+    (name,) = files
+    files[name] = files[name][:-9]
+    for read in (snapshot.deleted_keys, lambda *at: snapshot.keep_gone(at[0], SeenRanges(), 4, "")):
+        with pytest.raises(OncewayError, match="cannot be read") as raised:
+            read(files, "id")
+        assert name in str(raised.value)
+        assert files.names() == [name]

@@ -113,3 +113,29 @@ def test_a_table_of_an_older_version_is_asked_for_its_rows() -> None:
     assert table.open({"a": 3}).feeds == {"a": 3, "b": 1}
     table.commit("RESTORE", version=None, timestamp="2026-01-01")
     assert table.open({"a": 2}).feeds == {"a": 2}
+
+
+def test_a_commit_that_was_computed_before_the_table_was_set_back_does_not_count() -> None:
+    """The public writer may append to a table that was restored a moment before. The progress in
+    the note of this append is that of the earlier table, so its batches are read again.
+    """
+    table = Table()
+    taken = table.open()
+    for number in (1, 2):
+        table.take(taken, a=number)
+    note = {"micro_batch": 0, **taken.note({"a": 3}), "all": True}
+    table.commit("WRITE", note | {"based_on": table.head})
+    assert table.open().feeds == {"a": 3}
+    table.commit("RESTORE", version="1")
+    table.commit("WRITE", note | {"based_on": 2})
+    assert table.open().feeds == {"a": 1}
+
+
+def test_an_own_commit_behind_those_of_others_is_read_in_order() -> None:
+    table = Table()
+    one, other = table.open(), table.open()
+    table.take(other, b=1)
+    table.take(one, a=9)
+    assert (one.feeds, one.covers) == ({}, 0)
+    one.catch_up(table.head)
+    assert (one.feeds, one.covers) == ({"a": 9, "b": 1}, 2)

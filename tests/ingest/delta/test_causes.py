@@ -2,19 +2,21 @@
 message.
 """
 
+import os
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
-from pyspark.errors import PySparkRuntimeError, StreamingQueryException
+from pyspark.errors import PySparkException, PySparkRuntimeError, StreamingQueryException
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
+from gateway.ingest.delta.causes import cause_of, explained, full_disks, is_java_gone
 
 JAVA = "org.apache.spark.SparkException: "
 AT = "\n\tat org.apache.spark.Some.call(Some.scala:416)\n"
@@ -202,3 +204,63 @@ def test_an_error_without_a_message_has_its_name() -> None:
 def test_our_own_sentence_stays_as_it_is() -> None:
     error = OncewayError("the landing place is empty", "/srv/landing", "Is it mounted?")
     assert explained(error) is error
+
+
+def test_the_cause_of_any_error_of_a_dead_java_is_that() -> None:
+    assert cause_of(Py4JNetworkError("Answer from Java side is empty")).startswith("Java, in which")
+
+
+def test_slow_java_process_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        raise TimeoutError("timed out")
+
+    java = SimpleNamespace(address="127.0.0.1", port=1)
+    gateway = SimpleNamespace(java_parameters=java, gateway_parameters=None)
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    monkeypatch.setattr(socket, "create_connection", slow)
+    assert not is_java_gone(Py4JError("getResult"))
+
+
+def test_an_error_whose_text_java_can_no_longer_tell_has_the_text_of_python() -> None:
+    class Gone(Py4JJavaError):
+        def __init__(self) -> None:
+            self.errmsg = "java.io.IOException: No space left on device"
+
+        def __str__(self) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    assert cause_of(Gone()) == "No space left on device"
+
+
+def test_java_causes_that_name_each_other_have_an_end() -> None:
+    class Cause:
+        def getCause(self) -> "Cause":
+            return self
+
+        def toString(self) -> str:
+            return "java.io.IOException: Input/output error"
+
+    error = PySparkException("[FAILED] a task failed")
+    error._origin = Cause()
+    assert cause_of(error) == "Input/output error"
+
+
+def test_full_disks_are_named_also_for_folders_that_do_not_exist_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, empty = tmp_path / "full", tmp_path / "empty"
+    asked = []
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        asked.append(path)
+        if path not in (full, empty, tmp_path):
+            raise FileNotFoundError(path)
+        free = 0 if path == full else 10**9
+        return SimpleNamespace(f_files=9, f_favail=9, f_bavail=free, f_frsize=4096)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{empty},{tmp_path}/work")
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    folders = [f"file:{full}/lake/table", f"{empty}/table", "s3a://lake/table"]
+    assert full_disks(folders) == folders[:1]
+    assert full / "lake" in asked
