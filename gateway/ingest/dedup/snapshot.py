@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.ranges import Ranges, SeenRanges
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.storage import Folder, Readable
 
 FOLDER = "_onceway"
@@ -82,7 +83,7 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
         log.warning(
             "the snapshot of seen ranges was not saved in %s: %s",
             folder,
-            str(error).splitlines()[0],
+            cause_of(error),
         )
 
 
@@ -94,9 +95,7 @@ def load(
         try:
             found = decode(folder.read(name) or b"")
         except (Py4JError, ValueError, KeyError, OSError) as error:
-            log.warning(
-                "the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0]
-            )
+            log.warning("the snapshot %s/%s is not used: %s", folder, name, cause_of(error))
             continue
         if found.table == table and fits(found):
             return found

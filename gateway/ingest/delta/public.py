@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from gateway.ingest.delta import durability
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import (
     APPLICATION,
     BASED_ON,
@@ -97,7 +98,7 @@ class PublicWriter:
         if failure is None:
             raise Conflict("nothing was committed, because another job had made that version")
         if isinstance(failure, CONFLICTS):
-            raise Conflict(str(failure).splitlines()[0]) from failure
+            raise Conflict(cause_of(failure)) from failure
         raise failure
 
     def progress(self, application: str) -> tuple[int, Progress | None]:

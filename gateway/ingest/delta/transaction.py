@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from gateway.ingest.delta import durability, local_disk
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import (
     ACTIONS,
     APPLICATION,
@@ -236,7 +237,7 @@ class DeltaWriter:
             if commit.note.get(NONCE) == nonce:
                 return commit.version
         if isinstance(error, CONFLICTS):
-            raise Conflict(str(error).splitlines()[0]) from error
+            raise Conflict(cause_of(error)) from error
         raise error
 
     def _write_files(self, transaction: Any, rows: DataFrame) -> Any:

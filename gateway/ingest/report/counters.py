@@ -17,6 +17,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.storage import Folder, Readable
 
 FILE = "report.json"
@@ -66,7 +67,7 @@ class Counters:
         try:
             files.write(FILE, json.dumps(asdict(self), separators=(",", ":")).encode())
         except (Py4JError, OSError) as error:
-            log.warning("the counts were not saved in %s: %s", files, str(error).splitlines()[0])
+            log.warning("the counts were not saved in %s: %s", files, cause_of(error))
 
 
 def load(files: Readable, table: str | None = None) -> Counters | None:

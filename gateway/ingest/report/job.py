@@ -14,6 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.storage import Folder, Readable
 from gateway.ingest.report.counters import now
 
@@ -91,6 +92,4 @@ def _put(files: Folder, state: str, since: str) -> None:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())
     except (Py4JError, OSError) as error:
-        log.warning(
-            "the state of the job cannot be written in %s: %s", files, str(error).splitlines()[0]
-        )
+        log.warning("the state of the job cannot be written in %s: %s", files, cause_of(error))

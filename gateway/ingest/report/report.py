@@ -56,10 +56,6 @@ class FeedReport:
     held_s: float | None = None
 
     @property
-    def behind(self) -> int:
-        return 0 if self.landed is None else self.landed - self.taken
-
-    @property
     def is_gone(self) -> bool:
         """Whether no batch of this feed is at the landing place any more."""
         return self.landed is None and self.held is None

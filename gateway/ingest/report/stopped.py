@@ -9,6 +9,7 @@ import logging
 
 from py4j.protocol import Py4JError
 
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.storage import Folder, Readable
 from gateway.ingest.report.counters import now
 
@@ -26,16 +27,14 @@ def note(files: Folder, why: str) -> None:
     except FileNotFoundError:
         return
     except (Py4JError, OSError) as error:
-        log.warning(
-            "cannot note for the report why the ingest stopped: %s", str(error).splitlines()[0]
-        )
+        log.warning("cannot note for the report why the ingest stopped: %s", cause_of(error))
 
 
 def forget(files: Folder) -> None:
     try:
         files.delete(FILE)
     except (Py4JError, OSError) as error:
-        log.warning("%s/%s was not deleted: %s", files, FILE, str(error).splitlines()[0])
+        log.warning("%s/%s was not deleted: %s", files, FILE, cause_of(error))
 
 
 def why(files: Readable) -> str | None:

@@ -167,3 +167,12 @@ def test_a_manifest_that_is_no_json_object(text: bytes) -> None:
     flaw = parse_manifest(text, FEED, 1).flaw
     assert flaw is not None
     assert flaw.startswith("unreadable manifest")
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, data = landed(tmp_path)
+    monkeypatch.setattr(batch, "UNPACKED_LIMIT", 100)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_: pytest.fail("the file was read"))
+    assert reason(*forged(data)) == "unpacks to more than 100 bytes"

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import OncewayError
 from gateway.ingest.landing import offsets as feeds_module
 from gateway.ingest.landing.batch import flaw
-from gateway.ingest.landing.offsets import Feeds
+from gateway.ingest.landing.offsets import SHOWN, Feeds
 from gateway.ingest.landing.place import Landing, boundary
 from gateway.uplink.manifest import cleaned_json
 from tests.ingest.batches import EPOCH, land, row
@@ -322,3 +323,39 @@ def test_a_pass_without_news_costs_one_look_up_per_feed(
     )
     assert state.advance(offset, ALL) == offset
     assert asked == [(A, 40), (B, 40)]
+
+
+def test_many_unreadable_folders_fill_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"bad-{number}" for number in range(SHOWN + 3)]
+    for name in (*names, "good"):
+        put(tmp_path, name, 1)
+    known = Landing.feeds
+
+    def closed(self: Landing, gateway: str) -> list[str]:
+        if gateway in names:
+            raise PermissionError(13, "Permission denied", gateway)
+        return known(self, gateway)
+
+    monkeypatch.setattr(Landing, "feeds", closed)
+    state = feeds(tmp_path)
+    for _ in range(2):
+        assert state.advance({}, ALL) == {f"good/{EPOCH}": 1}
+    assert len(caplog.messages) == SHOWN + 1
+    assert caplog.messages[-1].startswith("held: 3 more folders cannot be read; ")
+    assert state.unreadable.keys() == {*names}
+
+
+def test_a_url_that_no_file_system_knows_is_refused() -> None:
+    with pytest.raises(OncewayError, match="nosuch://landing: this landing URL cannot be used"):
+        Landing("nosuch://landing")
+
+
+def test_folders_that_are_deleted_after_they_were_listed_are_empty(tmp_path: Path) -> None:
+    put(tmp_path, "a", 1)
+    landing = Landing(str(tmp_path))
+    assert landing.feeds("b") == []
+    assert landing.old_until(B, 5, 1e12) == 0
+    assert landing.delete(B, 5) == 0
+    assert landing.feeds("a") == [A]

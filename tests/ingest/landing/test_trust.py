@@ -230,3 +230,40 @@ def test_keys_are_kept_where_the_table_is(signer: Signer) -> None:
 def test_an_announced_batch_keeps_its_flaw(signer: Signer) -> None:
     flawed = Announced(A, 7, flaw="the manifest is gone")
     assert trust(Keys({"a": [signer.public]})).check(flawed) == flawed
+
+
+@pytest.mark.parametrize("gateway", ["", "a/b"])
+def test_a_file_of_keys_with_an_impossible_name_is_refused(
+    tmp_path: Path, signer: Signer, gateway: str
+) -> None:
+    path = tmp_path / "keys.json"
+    save(str(path), Keys({gateway: [signer.public]}))
+    with pytest.raises(OncewayError, match="this is not a file of trusted keys") as raised:
+        load(str(path))
+    assert repr(gateway) in str(raised.value)
+
+
+@pytest.mark.parametrize("keys", [b'{"a": 5}', b'{"a": "' + b"A" * 44 + b'"}', b"[]", b"5"])
+def test_keys_of_another_shape_are_refused(keys: bytes) -> None:
+    with pytest.raises(ValueError, match=r"Error: |no public key"):
+        parse(b'{"schema": 1, "unsigned": null, "until": {}, "keys": ' + keys + b"}")
+
+
+def test_keys_stay_in_force_while_their_file_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, signer: Signer
+) -> None:
+    path = tmp_path / "keys.json"
+    save(str(path), Keys({"a": [signer.public]}))
+    known = Trust(str(path), True)
+    known.refresh()
+    path.unlink()
+    path.mkdir()
+    for _ in range(2):
+        known.refresh()
+    (line,) = caplog.messages
+    assert f"{path}: the trusted keys cannot be read: " in line
+    assert known.waits("a") is None
+    assert known.waits("b") is not None
+    fresh = Trust(str(path), True)
+    fresh.refresh()
+    assert "the trusted keys cannot be read" in str(fresh.waits("a"))

@@ -79,6 +79,9 @@ PLAIN = bytes.fromhex("81 a4 21 62 643a 00 61 61 01 61 56 02 fa 3fc00000")  # d:
         PLAIN.replace(b"\xfa", b"\x1a"),
         PLAIN.replace(b"\x81\xa4", b"\x82\xa4"),
         PLAIN.replace(b"\x81\xa4", b"\x81\xa3"),
+        PLAIN.replace(b"\x81\xa4", b"\x81\xa5"),  # one field more than there are
+        PLAIN.replace(b"\x01\x61V", b"\x61u\x60"),  # a text under a label of nobody
+        PLAIN.replace(b"\x01\x61V", b"\x61u\x77"),
         b"\x81" * len(PLAIN),
     ],
 )

@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from gateway.ingest.cli import app
+from gateway.ingest.payload.version import application_id
 from gateway.ingest.report import health, job
 from tests.ingest.batches import land, row
 from tests.ingest.files import Files
@@ -270,3 +271,75 @@ def test_the_stream_s_signs_of_life() -> None:
 @pytest.mark.parametrize("text", [b"", b"[", b"[1]", b'{"state": 1}', b'{"state":"a","at":"b"}'])
 def test_damaged_heartbeat_file_is_ignored(text: bytes) -> None:
     assert job.look(Files({job.FILE: text})) is None
+
+
+def edited(table: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Apply a function to each action of a commit."""
+    path = table / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        change(action)
+    lines = [json.dumps(action, separators=(",", ":")) for action in actions]
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_folder_of_a_log_without_a_commit_is_a_flaw_and_no_folder_is_none(tmp_path: Path) -> None:
+    table = tmp_path / "publications"
+    write_deltalake(table, pa.table({"device": ["dev"]}))
+    conflicts = tmp_path / "publications_conflicts"
+    (conflicts / "_delta_log").mkdir(parents=True)
+    found = {one.name: one for one in health.look(f"{table}/", False)}
+    assert found.keys() == {str(table), f"{table}_readings", str(conflicts)}
+    assert found[str(table)].flaw is None
+    assert found[str(conflicts)].flaw is not None
+    assert found[str(conflicts)].rows is None
+
+
+def test_files_of_another_table_are_not_looked_for_in_the_folder_of_a_clone(
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "publications"
+    for _ in range(2):
+        write_deltalake(table, pa.table({"device": ["dev"]}), mode="append")
+
+    def of_another(action: dict[str, Any]) -> None:
+        if "add" in action:
+            action["add"]["path"] = f"file://{tmp_path}/another/{action['add']['path']}"
+
+    edited(table, 0, of_another)
+    assert health.damage(str(table)) is None
+    log = (table / "_delta_log" / f"{1:020d}.json").read_text().splitlines()
+    (own,) = (json.loads(line)["add"]["path"] for line in log if '"add"' in line)
+    (table / own).unlink()
+    assert health.damage(str(table)) == f"its file {own} is missing"
+
+
+@pytest.mark.parametrize("noted", ["in the log", "in a checkpoint", "nowhere"])
+def test_readings_that_follow_far_behind_the_commits_of_their_log(
+    tmp_path: Path, noted: str
+) -> None:
+    """The progress of `readings` may be older than its log. Delta's checkpoint then has it."""
+    table, readings = tmp_path / "publications", tmp_path / "publications_readings"
+    for _ in range(3):
+        write_deltalake(table, pa.table({"device": ["dev"]}), mode="append")
+    edited(table, 2, lambda action: action.get("commitInfo", {}).pop("timestamp", None))
+    application = application_id(str(DeltaTable(table).metadata().id))
+    known = [] if noted == "nowhere" else [Transaction(application, 1)]
+    rows = pa.table({"device": ["dev"]})
+    properties = CommitProperties(app_transactions=known)
+    write_deltalake(readings, rows, mode="append", commit_properties=properties)
+    for _ in range(2):
+        write_deltalake(readings, rows, mode="append")
+    if noted != "in the log":
+        DeltaTable(readings).create_checkpoint()
+        for version in (0, 1):
+            (readings / "_delta_log" / f"{version:020d}.json").unlink()
+    running = noted != "nowhere"  # a commit without a time counts as an old one
+    (found,) = (one for one in health.look(str(table), running) if one.name == str(readings))
+    assert found.flaw is not None
+    lacks = (
+        "3 commits, beginning with version 0 of 2"
+        if noted == "nowhere"
+        else ("1 commit, beginning with version 2 of 1970-01-01")
+    )
+    assert found.flaw.startswith(f"it lacks the publications of {lacks}")

@@ -13,7 +13,8 @@ from gateway.ingest.dedup.gaps import DeviceGaps
 from gateway.ingest.report.health import TableHealth
 from gateway.ingest.report.job import Job
 from gateway.ingest.report.metrics import put, text
-from gateway.ingest.report.report import FeedReport, Report
+from gateway.ingest.report.report import DEVICES_SHOWN, FeedReport, Report
+from gateway.ingest.report.report import text as report_text
 
 RULES = Path(__file__).parents[3] / "gateway" / "ingest" / "alerts.yml"
 AT = "2026-01-02T03:04:05+00:00"
@@ -180,3 +181,12 @@ def test_prometheus_takes_the_metrics_and_the_rules_alarm_when_they_should(tmp_p
         ["promtool", "test", "rules", str(cases)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_text_names_some_devices_with_gaps_and_counts_the_others() -> None:
+    gaps = [DeviceGaps(f"dev-{one}", 7, 1, [(3, 3)]) for one in range(DEVICES_SHOWN + 2)]
+    lines = report_text(Report([GOOD], gaps)).splitlines()
+    missing = [line for line in lines if line.startswith("missing: ")]
+    assert len(missing) == DEVICES_SHOWN + 1
+    assert missing[0] == "missing: 1 sequence of dev-0 (incarnation 7), the first 3"
+    assert missing[-1] == "missing: sequences of 2 more devices (--json shows all)"
