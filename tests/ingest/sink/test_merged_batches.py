@@ -106,6 +106,11 @@ def test_payload_conflict_within_a_task_is_a_separate_chunk() -> None:
     assert merged_batches.contradicting(batches[:1] + batches[2:], 9) is None
 
 
+def test_equal_keys_of_other_devices_are_no_conflict() -> None:
+    batches = [(announced(1), table([row("a", 1), row("b", 1, payload=b"x"), row("a", 2)]))]
+    assert merged_batches.contradicting(batches, 9) is None
+
+
 def test_batches_without_rows_make_no_chunk() -> None:
     assert merged_batches.build([(announced(1), table([]))], 0) is None
     assert merged_batches.build([], 0) is None
