@@ -66,7 +66,7 @@ def make(
     place, version = publications.place(), 0
     log = _writer(spark, place)
     for addition in _files(path, PUBLICATIONS, rows, devices, file_rows, step_us):
-        version = log.append(addition, version, {})
+        version = log.append(addition, version, {}, ("onceway/benchmark", version + 1))
     readings_log, readings_version = _writer(spark, readings.place()), 0
     for addition in _files(Path(readings.name), READINGS, rows, devices, file_rows, step_us):
         readings_version = readings_log.append(

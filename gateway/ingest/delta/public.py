@@ -71,7 +71,7 @@ class PublicWriter:
         new: Addition,
         based_on: int,
         note: dict[str, Any],
-        progress: tuple[str, int] | None = None,
+        progress: tuple[str, int],
     ) -> int:
         """Append `new.rows` like `DeltaWriter.append`. `new.actions` is not supported. `progress`
         is not used, so `note` must also contain the progress.

@@ -89,7 +89,8 @@ class Table:
         lacks. If another job does this at the same time, try again. Raises OncewayError for a table
         that the ingest has not created; it stays unchanged.
         """
-        for remaining in reversed(range(CREATE_TRIES)):
+        failures = 0
+        while True:
             try:
                 if not self.exists():
                     self._make()
@@ -97,7 +98,8 @@ class Table:
                 self.settle()
                 return
             except PySparkException as error:
-                if not remaining:
+                failures += 1
+                if failures == CREATE_TRIES:
                     raise OncewayError(
                         f"cannot create the table: {cause_of(error)}", self.name
                     ) from error

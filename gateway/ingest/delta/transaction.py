@@ -119,7 +119,7 @@ class Writer(Protocol):
         new: Addition,
         based_on: int,
         note: dict[str, Any],
-        progress: tuple[str, int] | None = None,
+        progress: tuple[str, int],
     ) -> int: ...
 
     def progress(self, application: str) -> tuple[int, Progress | None]: ...
@@ -154,7 +154,7 @@ class DeltaWriter:
         new: Addition,
         based_on: int,
         note: dict[str, Any],
-        progress: tuple[str, int] | None = None,
+        progress: tuple[str, int],
     ) -> int:
         """Add `new`, which was computed from the table's version `based_on`. Return the version
         that contains it.
@@ -179,8 +179,7 @@ class DeltaWriter:
         for action in new.actions:
             actions = actions.appended(self._actions.fromJson(action))
         self._measure(transaction, _Measures.of(new.actions).plus(written))
-        if progress is not None:
-            actions = actions.appended(self._stored(*progress))
+        actions = actions.appended(self._stored(*progress))
         actions = actions.appended(self._stored(SWAP, based_on + 1))
         nonce = secrets.token_hex(8)
         try:
