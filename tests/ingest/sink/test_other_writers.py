@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from py4j.protocol import Py4JJavaError
 
 from gateway.errors import OncewayError
+from gateway.ingest.dedup import seen as seen_module
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Taken
@@ -25,6 +26,8 @@ from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.microbatch import FeedCount
 from gateway.ingest.sink.publications import Appender, Outcome
 from gateway.ingest.sink.readings import Readings
+from gateway.ingest.summary import progress as summary_progress
+from gateway.ingest.summary.progress import DerivedTable
 from tests.ingest.files import Files
 
 FEED = "site/0a1b2c3d"
@@ -191,3 +194,61 @@ def test_own_commit_behind_another_one_is_read_later_with_that_one() -> None:
     assert (found.covers, found.unsaved) == (0, True)
     found.landed(SeenRanges(), 2)
     assert found.covers == 0
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_keys_of_the_whole_table_are_read_only_if_a_file_is_gone(
+    monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Any other failure of Java ends the ingest, which then tries again."""
+    cause = SimpleNamespace(_target_id="o1", _gateway_client=None)
+    rebuilt: list[int] = []
+
+    def inserted(*_: object) -> None:
+        raise Py4JJavaError("An error occurred while calling o1.load.\n", cause)
+
+    table: Any = SimpleNamespace(inserted=inserted)
+    monkeypatch.setattr(seen_module, "is_file_gone", lambda _: gone)
+    monkeypatch.setattr(seen_module, "cause_of", lambda _: "a file is gone")
+    monkeypatch.setattr(Seen, "_rebuild", lambda self: rebuilt.append(self.covers))
+    nothing: Any = None
+    found = Seen(table, "id", nothing, log("CREATE TABLE", "WRITE"), Files())
+    if gone:
+        found.catch_up()
+    else:
+        with pytest.raises(Py4JJavaError):
+            found.catch_up()
+    assert rebuilt == ([-1] if gone else [])
+
+
+@pytest.mark.parametrize(
+    ("covers", "gone", "whole"), [(0, True, True), (0, False, False), (None, True, False)]
+)
+def test_derived_table_is_made_from_all_rows_only_if_a_file_is_gone(
+    monkeypatch: pytest.MonkeyPatch, covers: int | None, gone: bool, whole: bool
+) -> None:
+    """Without earlier progress, all rows were read already, so a second reading does not help."""
+    cause = SimpleNamespace(_target_id="o1", _gateway_client=None)
+    tries: list[bool] = []
+
+    def since(*_: object, whole: bool = False) -> None:
+        tries.append(whole)
+        if not whole:
+            raise Py4JJavaError("An error occurred while calling o1.load.\n", cause)
+
+    monkeypatch.setattr(summary_progress, "since", since)
+    monkeypatch.setattr(summary_progress, "is_file_gone", lambda _: gone)
+    monkeypatch.setattr(summary_progress, "cause_of", lambda _: "a file is gone")
+    monkeypatch.setattr(DerivedTable, "_write", lambda *_: None)
+    found = object.__new__(DerivedTable)
+    known = None if covers is None else Progress(covers, f"{covers} ")
+    found.table, found._publications = Table(), Table()  # type: ignore[assignment]
+    found._log, found._application = log("CREATE TABLE", "WRITE"), "devices"
+    found._writer = SimpleNamespace(progress=lambda _: (0, known))  # type: ignore[assignment]
+    make: Any = lambda *_: None  # noqa: E731
+    if whole:
+        found.follow(1, make)
+    else:
+        with pytest.raises(Py4JJavaError):
+            found.follow(1, make)
+    assert tries == ([False, True] if whole else [False])
