@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkConf, SparkContext
 
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.jobs import compact
@@ -62,3 +63,20 @@ def test_a_table_without_clustering_stays_without(spark: "SparkSession", tmp_pat
     new.create()
     found = spark.sql(f"describe detail {new.sql}").collect()[0]
     assert found["clusteringColumns"] == ["device", "received"]
+
+
+def test_settings_of_the_user_win_and_missing_tables_are_left_out(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "spark.databricks.delta.optimize.minFileSize"
+    given = SparkConf(loadDefaults=False).set(key, "5")
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: given)
+    spark.conf.set(key, "5")
+    try:
+        made, missing = (Table(spark, str(tmp_path / one), PUBLICATIONS) for one in "ab")
+        made.create()
+        compact.compact(spark, made, missing)
+        assert spark.conf.get(key) == "5"
+    finally:
+        spark.conf.unset(key)
+    assert not (tmp_path / "b").exists()

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
 
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.jobs.session import (
     CATALOG,
     EXTENSIONS,
+    LOG_SETTINGS,
     OURS,
     SETTINGS,
     open_session,
@@ -169,3 +171,34 @@ def test_impossible_times_become_text_in_a_table_of_an_older_version(
     ]
     assert [time is None for time, _ in times_now] == [True, True, False, True]
     assert len(lake.table("_readings").toPandas()) == len(times)
+
+
+def test_session_outside_of_the_command_line_logs_errors_only(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`onceway ingest` gives Java the settings of its log. spark-submit by hand does not."""
+    levels: list[str] = []
+    monkeypatch.setattr(SparkContext, "setLogLevel", lambda _, level: levels.append(level))
+    open_session()
+    assert levels == []
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    known = system.getProperty(LOG_SETTINGS)
+    system.clearProperty(LOG_SETTINGS)
+    try:
+        open_session()
+    finally:
+        system.setProperty(LOG_SETTINGS, known)
+    assert levels == ["ERROR"]
+
+
+def test_workers_of_a_cluster_get_the_code_of_the_ingest(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(SparkContext, "addPyFile", lambda _, path: sent.append(path))
+    open_session()
+    assert sent == []
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://centre:7077")
+    open_session()
+    (path,) = sent
+    assert path.endswith("/onceway.zip")

@@ -10,7 +10,7 @@ import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest.cli import SOMEBODY_SHOULD_LOOK, app
 from gateway.ingest.dedup import snapshot
+from gateway.ingest.delta import lease as lease_module
 from gateway.ingest.delta.tables import Table
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
@@ -177,6 +178,33 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(
     job.take()
     assert job.keys() == keys(3, 4)
     assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
+
+
+def test_old_rows_that_come_while_old_rows_are_deleted_do_not_come_back_either(
+    job: Job, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a lease, as on HDFS, the ingest may commit between two steps of `expire`."""
+    monkeypatch.setattr(lease_module, "lock_file", lambda _: None)
+    publications = Table(spark, str(job.publications), PUBLICATIONS)
+    readings = Table(spark, f"{job.publications}_readings", READINGS)
+    land(job.landing, "site", 1, [*readable(1, 2, received=LONG_AGO), *readable(3)])
+    job.take()
+    keep_gone = snapshot.keep_gone
+
+    def then_ingest(*arguments: Any) -> None:
+        keep_gone(*arguments)
+        if not (job.landing / FEED / f"{2:012d}.json").exists():
+            land(job.landing, "site", 2, readable(4, received=LONG_AGO))
+            job.take()
+
+    monkeypatch.setattr(snapshot, "keep_gone", then_ingest)
+    assert expire(spark, publications, readings, datetime.now(UTC) - timedelta(days=400)) == 3
+    assert job.keys() == keys(3)
+    for path in (job.publications / snapshot.FOLDER).glob("seen-*"):
+        path.unlink()
+    land(job.landing, "site", 3, readable(1, 4, received=LONG_AGO))
+    job.take()
+    assert job.keys() == keys(3)
 
 
 def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(

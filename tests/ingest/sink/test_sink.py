@@ -20,8 +20,8 @@ from gateway.ingest.dedup import snapshot
 from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
-from gateway.ingest.delta.transaction import DeltaWriter
-from gateway.ingest.delta.writers import WriterName
+from gateway.ingest.delta.transaction import Addition, DeltaWriter
+from gateway.ingest.delta.writers import WriterName, open_writer
 from gateway.ingest.payload import version
 from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -557,3 +557,32 @@ def test_a_table_that_went_back_in_time_is_not_written_to(lake: Lake) -> None:
     backup.rename(lake.publications)
     with pytest.raises(OncewayError, match="the table was deleted, restored from a copy"):
         sink(lake.micro_batch(rows("i", 2)), 1)
+
+
+def test_the_writer_appends_to_no_earlier_version_and_to_no_other_table(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    table = Table(spark, str(tmp_path / "publications"), PUBLICATIONS)
+    table.create()
+    _, writer = open_writer(spark, table, table.place())
+    with pytest.raises(OncewayError, match="restored from a copy"):
+        writer.append(Addition(), 1, {}, ("onceway/test", 2))
+    assert writer.append(Addition(), 0, {}, ("onceway/test", 1)) == 1
+    shutil.rmtree(table.name)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    table.create()
+    with pytest.raises(OncewayError, match="replaced by another table"):
+        writer.append(Addition(), 0, {}, ("onceway/test", 1))
+    assert writer.version() == 0
+
+
+def test_micro_batch_of_duplicates_only_adds_nothing_by_the_public_writer(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    frame = Lake(spark, tmp_path, "public").micro_batch(rows("a", 1, 2), rows("a", 5))
+    found = RowBatch(frame, {})
+    drop = [(0, "a", 7, 1, 2), (1, "a", 7, 5, 5)]
+    assert found.addition("publications", drop) == Addition()
+    assert sum(found.new_by_feed(drop).values()) == 0
+    assert found.addition("readings", drop[:1]).rows is not None
+    found.discard(drop)
