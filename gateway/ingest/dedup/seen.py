@@ -125,9 +125,10 @@ class Seen:
 
     def _rebuild(self) -> None:
         started = time.monotonic()
-        self.ranges, self.covers = (
-            snapshot.deleted_keys(self._snapshots, self._table_id),
+        # version first: `expire` stores the keys of old rows, and then deletes the rows
+        self.covers, self.ranges = (
             self._writer.version(),
+            snapshot.deleted_keys(self._snapshots, self._table_id),
         )
         if not self._ever_written():
             return

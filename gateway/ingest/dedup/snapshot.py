@@ -124,7 +124,10 @@ def deleted_keys(folder: Readable, table: str) -> SeenRanges:
     ranges = SeenRanges()
     for name in _names(folder, "gone-"):
         try:
-            found = decode(folder.read(name) or b"")
+            data = folder.read(name)
+            if data is None:  # `keep_gone` of another process has replaced the file
+                return deleted_keys(folder, table)
+            found = decode(data)
         except (Py4JError, ValueError, KeyError, OSError) as error:
             hint = "Restore the file from a backup. Without it, deleted rows may be added again."
             raise OncewayError(

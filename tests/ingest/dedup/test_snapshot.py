@@ -95,3 +95,17 @@ def test_damaged_file_of_deleted_keys_is_an_error_and_names_the_file() -> None:
             read(files, "id")
         assert name in str(raised.value)
         assert files.names() == [name]
+
+
+def test_file_of_deleted_keys_that_is_replaced_while_it_is_read_is_no_damage() -> None:
+    """`expire` runs in another process: it writes a newer file, then deletes the older one."""
+
+    class Replaced(Files):
+        def read(self, name: str) -> bytes | None:
+            if len(self) == 1 and name.endswith(f"{3:020d}.parquet"):
+                self[f"gone-{9:020d}.parquet"] = self.pop(name)
+            return super().read(name)
+
+    files = Replaced()
+    snapshot.keep_gone(files, some_ranges(), 3, "id")
+    assert snapshot.deleted_keys(files, "id").devices == 2

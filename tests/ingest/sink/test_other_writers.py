@@ -7,6 +7,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
@@ -15,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import seen as seen_module
+from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Taken
@@ -28,7 +30,7 @@ from gateway.ingest.sink.publications import Appender, Outcome
 from gateway.ingest.sink.readings import Readings
 from gateway.ingest.summary import progress as summary_progress
 from gateway.ingest.summary.progress import DerivedTable
-from tests.ingest.files import Files
+from tests.ingest.files import Files, ranges_of
 
 FEED = "site/0a1b2c3d"
 
@@ -252,3 +254,21 @@ def test_derived_table_is_made_from_all_rows_only_if_a_file_is_gone(
         with pytest.raises(Py4JJavaError):
             found.follow(1, make)
     assert tries == ([False, True] if whole else [False])
+
+
+def test_keys_of_rows_that_expire_during_a_start_are_known() -> None:
+    """`expire` stores the keys, and then deletes the rows, while a start reads the version."""
+    files, expired = Files(), SeenRanges()
+    expired.add(ranges_of([("dev", 7)], np.array([1]), np.array([4])))
+
+    def version() -> int:
+        snapshot.keep_gone(files, expired, 0, "id")
+        return 1
+
+    nothing: Any = None
+    writer: Any = SimpleNamespace(version=version)
+    found = Seen(nothing, "id", writer, log("OPTIMIZE", "DELETE"), files)
+    found._ever_written = lambda: False  # type: ignore[method-assign]
+    found._rebuild()
+    assert found.covers == 1
+    assert list(found.ranges.as_ranges()) == list(expired.as_ranges())
