@@ -1,4 +1,4 @@
-"""The jobs' own steps, around Spark: what they start, wait for, log and note. Queries, sinks and
+"""The steps of the jobs around Spark: start, wait, log lines, notes. Queries, sinks and
 tables here only answer, so no Java runs.
 """
 
@@ -372,7 +372,7 @@ def test_package_for_the_workers_has_all_that_the_source_imports(tmp_path: Path)
 
 
 class Checkpoint(Files):
-    """A checkpoint on a store that is no local disk. It has files only."""
+    """A checkpoint in an object store. It has files only."""
 
     def __str__(self) -> str:
         return "s3a://lake/checkpoint"
