@@ -1,18 +1,15 @@
-"""Tables that refuse, and folders that a file system does not rename, without Java."""
+"""Tables that refuse, are made by two jobs, or are in a catalog, without Java."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, tables
-from gateway.ingest.delta.storage import HadoopFolder
 from gateway.ingest.delta.tables import CREATE_TRIES, Table
 from gateway.ingest.sink.publications import PUBLICATIONS
 
@@ -103,70 +100,3 @@ def test_rows_go_to_a_path_or_to_a_table_of_the_catalog(name: str, how: str) -> 
     table(name).append(rows, txnAppId="a")
     assert rows.saved == [(how, name)]
     assert rows.options_given == {"txnAppId": "a"}
-
-
-class FileSystem:
-    """A file system of Hadoop. files: content by path. moves: whether it can rename."""
-
-    def __init__(self, scheme: str, moves: bool) -> None:
-        self.scheme = scheme
-        self.moves = moves
-        self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
-
-    def getScheme(self) -> str:
-        return self.scheme
-
-    def open(self, path: str) -> None:
-        kind = SimpleNamespace(getName=lambda: f"java.io.{path.rsplit('/', 1)[-1]}")
-        cause = SimpleNamespace(_target_id="o1", getClass=lambda: kind)
-        raise Py4JJavaError("An error occurred while calling o1.open.\n", cause)
-
-    def create(self, path: str, _: bool) -> Any:
-        def write(data: bytes) -> None:
-            self.files[path] = data
-
-        return SimpleNamespace(write=write, close=lambda: None)
-
-    def delete(self, path: str, _: bool) -> None:
-        self.asked.append("delete")
-        self.files.pop(path, None)
-
-    def rename(self, old: str, new: str) -> bool:
-        self.asked.append("rename")
-        if self.moves:
-            self.files[new] = self.files.pop(old)
-        return self.moves
-
-
-def hadoop(scheme: str, moves: bool = True) -> tuple[HadoopFolder, FileSystem]:
-    folder, files = object.__new__(HadoopFolder), FileSystem(scheme, moves)
-    path = SimpleNamespace(Path=lambda *parts: "/".join(parts))
-    hadoop = SimpleNamespace(fs=path)
-    folder._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
-    folder._path, folder._fs = "/lake/_onceway", files
-    return folder, files
-
-
-def test_file_is_written_in_one_step_in_an_object_store_and_renamed_elsewhere() -> None:
-    for scheme, steps in (("s3a", []), ("gs", []), ("hdfs", ["delete", "rename"])):
-        folder, files = hadoop(scheme)
-        folder.write("a", b"one")
-        assert files.files == {"/lake/_onceway/a": b"one"}
-        assert files.asked == steps
-
-
-def test_rename_that_fails_is_an_error_and_not_a_written_file() -> None:
-    folder, files = hadoop("hdfs", moves=False)
-    with pytest.raises(OSError, match="cannot rename"):
-        folder.write("a", b"one")
-    assert "/lake/_onceway/a" not in files.files
-    with pytest.raises(OSError, match="cannot rename /lake/_onceway"):
-        folder.set_aside("aside")
-
-
-def test_only_a_missing_file_is_no_file() -> None:
-    folder, _ = hadoop("hdfs")
-    assert folder.read("FileNotFoundException") is None
-    with pytest.raises(Py4JJavaError):
-        folder.read("IOException")
