@@ -29,6 +29,9 @@ GOALS = dict.fromkeys(
 )
 """Goal for each package: percentage of branches that the tests take."""
 
+TIMEOUT_S = 1800
+"""Time limit of a test, in seconds. Counting makes Python several times as slow."""
+
 
 @dataclass(slots=True)
 class Counted:
@@ -53,13 +56,14 @@ def main() -> int:
     of_python(json.loads((FOLDER / "python.json").read_text()), found)
     if not options:
         failed |= _run_c()
-        of_c(_read_gcov(), found)
+        of_c(read_gcov(FIRMWARE / "tests"), found)
     below = show(found)
     return failed if options else failed | below
 
 
 def _run_python(options: list[str]) -> int:
-    environment = {**os.environ, "COVERAGE_FILE": str(FOLDER / "data")}
+    slowly = f"--timeout={TIMEOUT_S}"
+    environment = {**os.environ, "COVERAGE_FILE": str(FOLDER / "data"), "PYTEST_ADDOPTS": slowly}
 
     def coverage(*argv: str) -> int:
         command = [sys.executable, "-m", "coverage", *argv]
@@ -77,10 +81,10 @@ def _run_c() -> int:
     return subprocess.run(argv, cwd=ROOT, check=False).returncode
 
 
-def _read_gcov() -> Iterator[dict[str, Any]]:
-    """Yield gcov's report of each object file of each C test."""
-    for counts in sorted((FIRMWARE / "tests").rglob("*.gcda")):
-        argv = ["gcov", "--json-format", "--branch-counts", counts.name]
+def read_gcov(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield gcov's report of each object file in a folder."""
+    for counts in sorted(folder.rglob("*.gcda")):
+        argv = ["gcov", "--json-format", "--branch-probabilities", "--branch-counts", counts.name]
         subprocess.run(argv, cwd=counts.parent, check=True, capture_output=True)
         told = counts.parent / f"{counts.stem}.gcov.json.gz"
         if told.exists():
