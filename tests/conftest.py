@@ -8,7 +8,9 @@ built from the present sources.
 """
 
 import gc
+import os
 import resource
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -52,6 +54,27 @@ def pytest_collection_finish() -> None:
     any case.
     """
     gc.freeze()
+
+
+_MOST = 15
+"""Number of tests that the end of a run names, because they took most processor time."""
+_taken: dict[str, float] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Count the processor time of each test, with that of its children that have ended."""
+    before = sum(os.times()[:4])
+    result = yield
+    _taken[item.nodeid] = sum(os.times()[:4]) - before
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    most = sorted(_taken, key=lambda name: _taken[name])[: -_MOST - 1 : -1]
+    lines = [f"{_taken[name]:6.1f} s {name}" for name in most if _taken[name] >= 1.0]
+    if lines:
+        terminalreporter.write_line("\n".join(["most processor time:", *lines]))
 
 
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])
