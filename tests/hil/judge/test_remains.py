@@ -242,14 +242,23 @@ def test_threads_that_stay_are_reported() -> None:
     )
 
 
-def test_memory_that_is_kept_is_reported() -> None:
-    for step, leaks in ((200_000, True), (20_000, False)):
-        grown = [
-            Event(one.t, one.hop, one.event, {**one.data, "memory": 40_000_000 + step * number})
-            for number, one in enumerate(usage(7, [10] * 160))
-        ]
-        reasons = check([*run_of(3), *grown]).reasons
-        assert any("bytes of memory in the first half" in said for said in reasons) is leaks
+@pytest.mark.parametrize(
+    ("program", "step", "leaks"),
+    [
+        ("gateway", 200_000, True),
+        ("gateway-cellar", 100_000, True),
+        ("gateway", 20_000, False),
+        ("uplink-cellar", 300_000, True),
+        ("uplink-cellar", 100_000, False),
+    ],
+)
+def test_memory_that_is_kept_is_reported(program: str, step: int, leaks: bool) -> None:
+    grown = [
+        Event(one.t, program, one.event, {**one.data, "memory": 40_000_000 + step * number})
+        for number, one in enumerate(usage(7, [10] * 160))
+    ]
+    reasons = check([*run_of(3), *grown]).reasons
+    assert any("bytes of memory in the first half" in said for said in reasons) is leaks
 
 
 @pytest.mark.parametrize(("size", "wrong"), [(12_000_000, 0), (12_000_001, 1)])
