@@ -103,6 +103,7 @@ class Result:
             Outcome.LEFT,
             Outcome.UNDELIVERED,
             Outcome.DIED,
+            Outcome.GAVE_WAY,
             Outcome.UNKNOWN,
         )
         parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
@@ -224,6 +225,8 @@ def _judge(
         outcome, hop = Outcome.LEFT, "board"
     elif not claim and seen.lost_after_acknowledgement(key):
         outcome, hop = Outcome.DIED, "spool"
+    elif not any(way[hop] for hop in hops[1:]) and seen.gave_way(key):
+        outcome, hop = Outcome.GAVE_WAY, "spool"
     elif not claim:
         outcome, hop = _lost(key, hops, seen)
     elif seen.too_often(key, board[0].qos):

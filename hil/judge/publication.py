@@ -21,11 +21,14 @@ class Outcome(StrEnum):
     """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""
     DIED = "died with its card"
     """A gateway acknowledged the publication, and was gone for good before it landed the row."""
+    GAVE_WAY = "refused and dropped"
+    """The gateway refused the publication for good. The board kept it until it needed the slot for
+    a later publication (firmware/README.md)."""
     UNKNOWN = "unknown"
     """The publication is on its way: the hop where it was seen last must still deliver it."""
 
 
-HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)
+HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED, Outcome.GAVE_WAY)
 
 
 @dataclass(frozen=True, slots=True, order=True)

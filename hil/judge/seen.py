@@ -20,6 +20,10 @@ TAKEN = ("landed", "ingested")
 """Columns of a row that the judge keeps in addition to COLUMNS."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reason codes after which a board sets a publication aside and continues (firmware/README.md)."""
+DENIES = "publication refused for good"
+"""The kind of fault that makes a gateway refuse a publication for good."""
+SLOTS = 60
+"""Number of publications that a board's journal can keep (firmware/JOURNAL.md)."""
 
 
 @dataclass(slots=True)
@@ -417,6 +421,18 @@ class Seen:
     def set_aside(self, key: Key) -> bool:
         """Return whether the gateway refused a publication for good, in its PUBREC."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
+
+    def gave_way(self, key: Key) -> bool:
+        """Return whether the board needed the slot of a publication that the gateway refused for
+        good, as a fault of the plan demands.
+        """
+        denied = DENIES in self.planned.values() and self.set_aside(key)
+        return denied and any(
+            (other.device, other.incarnation) == (key.device, key.incarnation)
+            and other.sequence >= key.sequence + SLOTS
+            for other, way in self.ways.items()
+            if way["board"]
+        )
 
     def holds(self, hop: str, key: Key) -> bool:
         """Return whether a row may still be missing without a fault: the hop `hop` still has to

@@ -96,11 +96,12 @@ def _promise_held(result: Result) -> str:
 def _other_counts(result: Result) -> str:
     """Return the counts that the verdict's sentence does not contain, in words."""
     left_behind, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
-    died = result.count(Outcome.DIED)
+    died, gave_way = result.count(Outcome.DIED), result.count(Outcome.GAVE_WAY)
     phrases = {
         f"{undelivered} at QoS 0 not delivered": undelivered,
         f"{left_behind} left behind in a board that was swapped": left_behind,
         f"{died} lost with the card of a dead gateway": died,
+        f"{gave_way} refused for good and dropped by a full journal": gave_way,
         f"{_twice(result)} arrived more than once, which the claim allows": _twice(result),
     }
     return "".join(f"; {one}" for one, count in phrases.items() if count)

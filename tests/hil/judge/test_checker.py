@@ -173,6 +173,29 @@ def test_publication_refused_for_good_may_come_behind_later_ones(
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "reason", "planned", "outcome"),
+    [
+        (62, 0x87, True, Outcome.GAVE_WAY),
+        (61, 0x87, True, Outcome.LOST),  # its slot was not needed
+        (62, 0x97, True, Outcome.LOST),  # a temporary reason
+        (62, 0x87, False, Outcome.LOST),  # the gateway had no cause to refuse it
+    ],
+)
+def test_publication_refused_for_good_may_give_its_slot_away(
+    count: int, reason: int, planned: bool, outcome: Outcome
+) -> None:
+    [begin, *events] = run_of(count)
+    fault = {"id": "uno-1/denied", "text": "publication refused for good"}
+    plan = {**begin.data["plan"], "faults": [fault] if planned else []}
+    told = Event(begin.t, begin.hop, begin.event, {**begin.data, "plan": plan})
+    kept = [e for e in events if not (is_of(e, 2) and e.hop in HOPS[1:])]
+    refusal = {"line": "uno-1", "direction": "down", "packet": "pubrec", "id": 2}
+    result = check([told, *kept, Event(2 * S, "wire", "refused", {**refusal, "reason": reason})])
+    [found] = [one for one in result.publications if one.outcome is not Outcome.OK]
+    assert (found.key.sequence, found.outcome) == (2, outcome)
+
+
 @given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
 def test_publication_held_by_a_hop_is_unknown_and_not_lost(
     count: int, hop: int, data: st.DataObject
