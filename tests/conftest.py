@@ -4,7 +4,7 @@ Hypothesis tries the same examples each time, and has no time limit. So a test f
 change, and not by chance or on a busy machine. `pytest --hypothesis-profile=default` tries new
 examples. The limit of open files is raised, because some tests open a thousand connections. Tests
 with the mark `soak` run only in `make soak`. Tests with the mark `sim` need a firmware that is
-built from the present sources.
+built from the present sources. The end of a run names the tests that took most processor time.
 """
 
 import gc
