@@ -7,6 +7,7 @@ use Spark.
 """
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from gateway.uplink.manifest import cleaned_json, cleaned_name
 
 SHOWN = 5
 """Largest number of feeds that a message names."""
+
+_UNSUPPORTED = re.compile("(Kernel error: )?Unsupported[: ]")
+"""How deltalake's text begins if a sound table has a feature or a protocol that it does not know.
+It has no error class of its own for that.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -96,7 +102,7 @@ def _damage(table: str) -> str | None:
         return damage(table)
     except DeltaError as error:
         text = reason(error)
-        return None if "nsupported" in text else text
+        return None if _UNSUPPORTED.match(text) else text
 
 
 def _tidy_markers(landing: Landing) -> None:

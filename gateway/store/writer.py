@@ -83,11 +83,13 @@ class Writer:
         self._renewing = Job(
             "generation", "the file with the store's generation is not updated", LOOP_S
         )
+        self._summing = Job("checks", "the checks of the spool's rows are not saved", LOOP_S)
         self._counting = Job("landed", "the landed rows of the spool are not counted", LOOP_S)
         self.jobs: list[Job] = [
             self._checkpointer.job,
             self._looking,
             self._renewing,
+            self._summing,
             self._counting,
         ]
         self._thread = threading.Thread(target=self._run, name="store-writer")
@@ -195,6 +197,7 @@ class Writer:
             self.space.look()
         with _noted(self._renewing):
             self._generation.look()
+        with _noted(self._summing):
             if self._checks.due:
                 self._checks.flush(self._database)
         self._checkpointer.committed()

@@ -259,10 +259,18 @@ def test_regular_work_renews_the_generation_and_writes_old_checks(
     writer.stop(0.0, None)
 
 
+@pytest.mark.parametrize(
+    ("part", "call", "text"),
+    [
+        ("space", "look", "the free space of the disk is not measured"),
+        ("_generation", "look", "the file with the store's generation is not updated"),
+        ("_checks", "flush", "the checks of the spool's rows are not saved"),
+    ],
+)
 def test_work_that_the_disk_refuses_is_a_problem_until_it_succeeds(
-    writer: Writer, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, part: str, call: str, text: str
 ) -> None:
-    def fails() -> None:
+    def fails(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
     def work() -> list[str]:
@@ -275,9 +283,10 @@ def test_work_that_the_disk_refuses_is_a_problem_until_it_succeeds(
     for job in writer.jobs:
         monkeypatch.setattr(job, "bound_s", 0.0)
     with monkeypatch.context() as broken:
-        broken.setattr(writer._generation, "look", fails)
+        broken.setattr(type(writer._checks), "due", True)
+        broken.setattr(getattr(writer, part), call, fails)
         (problem,) = work()
-        assert "the file with the store's generation is not updated" in problem
+        assert text in problem
         assert "the disk or the file is read-only" in problem
     assert work() == []
     writer.stop(0.0, None)

@@ -150,7 +150,9 @@ def test_no_batch_is_deleted_while_the_table_is_damaged(
     assert left(landing) == before
 
 
-@pytest.mark.parametrize(("harm", "refuses"), [("zeros", True), ("gone", True), ("new", False)])
+@pytest.mark.parametrize(
+    ("harm", "refuses"), [("zeros", True), ("gone", True), ("new", False), ("later", False)]
+)
 def test_no_batch_is_deleted_while_delta_cannot_open_the_table(
     tmp_path: Path, harm: str, refuses: bool
 ) -> None:
@@ -160,12 +162,15 @@ def test_no_batch_is_deleted_while_delta_cannot_open_the_table(
     landing, table = fill(tmp_path)
     log = table / "_delta_log"
     first = log / f"{0:020d}.json"
-    if harm == "new":
+    if harm in ("new", "later"):
         actions = [json.loads(line) for line in first.read_text().splitlines()]
-        features = {f"{who}Features": ["unknown"] for who in ("reader", "writer")}
+        protocol: dict[str, object] = {"minReaderVersion": 99, "minWriterVersion": 99}
+        if harm == "new":
+            features = {f"{who}Features": ["unknown"] for who in ("reader", "writer")}
+            protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
         for action in actions:
             if "protocol" in action:
-                action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+                action["protocol"] = protocol
         first.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
     else:
         DeltaTable(table).create_checkpoint()
