@@ -28,6 +28,9 @@ AT_ONCE = 50_000
 meanwhile.
 """
 
+_READS = 20
+"""How often the keys of deleted rows are read while another process replaces their file."""
+
 log = logging.getLogger("onceway.ingest")
 
 
@@ -121,21 +124,28 @@ def deleted_keys(folder: Readable, table: str) -> SeenRanges:
     """Return the saved keys of deleted rows of the table with this id; empty if there are none.
     Raises OncewayError if their file is damaged.
     """
-    ranges = SeenRanges()
-    for name in _names(folder, "gone-"):
-        try:
-            data = folder.read(name)
-            if data is None:  # `keep_gone` of another process has replaced the file
-                return deleted_keys(folder, table)
-            found = decode(data)
-        except (Py4JError, ValueError, KeyError, OSError) as error:
-            hint = "Restore the file from a backup. Without it, deleted rows may be added again."
-            raise OncewayError(
-                "the keys of deleted rows cannot be read", f"{folder}/{name}", hint
-            ) from error
-        if found.table == table:
-            ranges.add(found.ranges.as_ranges())
-    return ranges
+    for _ in range(_READS):
+        ranges = SeenRanges()
+        missing = ""
+        for name in _names(folder, "gone-"):
+            try:
+                data = folder.read(name)
+                if data is None:  # `keep_gone` of another process has replaced the file
+                    missing = name
+                    break
+                found = decode(data)
+            except (Py4JError, ValueError, KeyError, OSError) as error:
+                raise _unreadable(folder, name) from error
+            if found.table == table:
+                ranges.add(found.ranges.as_ranges())
+        if not missing:
+            return ranges
+    raise _unreadable(folder, missing)
+
+
+def _unreadable(folder: Readable, name: str) -> OncewayError:
+    hint = "Restore the file from a backup. Without it, deleted rows may be added again."
+    return OncewayError("the keys of deleted rows cannot be read", f"{folder}/{name}", hint)
 
 
 def _names(folder: Readable, start: str = "seen-") -> list[str]:

@@ -109,3 +109,12 @@ def test_file_of_deleted_keys_that_is_replaced_while_it_is_read_is_no_damage() -
     files = Replaced()
     snapshot.keep_gone(files, some_ranges(), 3, "id")
     assert snapshot.deleted_keys(files, "id").devices == 2
+
+
+def test_file_of_deleted_keys_that_is_listed_and_never_there_is_an_error() -> None:
+    class Listed(Files):
+        def names(self) -> list[str]:
+            return ["gone-7.parquet"]
+
+    with pytest.raises(OncewayError, match="gone-7.*cannot be read"):
+        snapshot.deleted_keys(Listed(), "id")
