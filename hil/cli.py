@@ -199,7 +199,7 @@ def run(
         raise OncewayError(
             "no bench here replays a recorded link",
             trace,
-            'A bench replays a link if it has a [[fault]] of kind = "line-trace"',
+            'A bench replays a link if it has a [[fault]] of kind = "line-trace", or [air] trace',
         )
     traces = _recordings(trace) if trace else [None]
     items = [

@@ -458,4 +458,6 @@ class Bench(BaseModel):
     @property
     def replays(self) -> bool:
         """Whether a recorded link is replayed."""
-        return any(isinstance(kind, LineTrace) for kind in self.fault)
+        return bool(self.air and self.air.trace) or any(
+            isinstance(kind, LineTrace) for kind in self.fault
+        )

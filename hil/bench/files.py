@@ -80,12 +80,15 @@ def load(name: str, **changes: object) -> Bench:
 
 
 def replaying(bench: Bench, trace: str) -> Bench:
-    """Return the bench with `trace` in each fault that replays a recording. Raises OncewayError."""
+    """Return the bench with `trace` in place of each recorded link. Raises OncewayError."""
     faults = [
         kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind
         for kind in bench.fault
     ]
-    changed = bench.model_copy(update={"fault": faults})
+    air = bench.air
+    if air and air.trace:
+        air = air.model_copy(update={"trace": trace})
+    changed = bench.model_copy(update={"fault": faults, "air": air})
     if bad := bad_files(changed):
         raise bad[0]
     return changed

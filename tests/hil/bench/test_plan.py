@@ -582,6 +582,11 @@ def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
     bench = replaying(load("recorded-outages"), "bursts")
     assert [kind.model_dump().get("trace") for kind in bench.fault] == ["bursts", None]
     assert replaying(load("demo"), "bursts") == load("demo")
+    radio = load("radio-outages")
+    changed = replaying(radio, "bursts").air
+    assert radio.replays
+    assert radio.air
+    assert changed == radio.air.model_copy(update={"trace": "bursts"})
     with pytest.raises(OncewayError, match="cannot read the recording"):
         replaying(load("recorded-outages"), "none.jsonl")
 
