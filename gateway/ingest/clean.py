@@ -7,7 +7,6 @@ use Spark.
 """
 
 import logging
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,17 +20,12 @@ from gateway.ingest.report.health import damage
 from gateway.ingest.report.tables import in_quarantine, progress_of_feeds
 from gateway.system.amounts import were
 from gateway.system.gateway_name import shown
-from gateway.uplink.delta_reader import reason
+from gateway.uplink.delta_reader import reason, unsupported
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 
 SHOWN = 5
 """Largest number of feeds that a message names."""
-
-_UNSUPPORTED = re.compile("(Kernel error: )?Unsupported[: ]")
-"""How deltalake's text begins if a sound table has a feature or a protocol that it does not know.
-It has no error class of its own for that.
-"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -102,7 +96,7 @@ def _damage(table: str) -> str | None:
         return damage(table)
     except DeltaError as error:
         text = reason(error)
-        return None if _UNSUPPORTED.match(text) else text
+        return None if unsupported(text) else text
 
 
 def _tidy_markers(landing: Landing) -> None:

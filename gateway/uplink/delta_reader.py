@@ -23,6 +23,8 @@ from gateway.errors import OncewayError
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 """Pattern of the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
 
+_UNSUPPORTED = re.compile("((Kernel error|External error|Transaction failed): )*Unsupported[: ]")
+
 REASON_LIMIT = 400
 """Number of characters after which a message of delta-rs is cut."""
 
@@ -64,7 +66,7 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
         return None
     except (DeltaError, OSError, pa.ArrowException) as error:
         text, hint = reason(error), None
-        if "nsupported" in text and "features" in text:
+        if unsupported(text):
             hint = (
                 f"deltalake {__version__} does not support a feature of the table:"
                 " use Spark to query it"
@@ -86,6 +88,13 @@ def reason(error: Exception) -> str:
     plain = re.sub(r"\x1b\[[0-9]*m", "", str(error))
     lines = re.split(r"\n\s*0: <unknown>", plain)[0].splitlines()
     return ": ".join(line.strip(" ↳") for line in lines if line.strip())[:REASON_LIMIT]
+
+
+def unsupported(text: str) -> bool:
+    """Whether a `reason` says that the table has a feature or a protocol that deltalake does not
+    know. The table is sound then. deltalake has no error class of its own for it.
+    """
+    return _UNSUPPORTED.match(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
