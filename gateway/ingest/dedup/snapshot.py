@@ -29,7 +29,7 @@ meanwhile.
 """
 
 _READS = 20
-"""How often the keys of deleted rows are read while another process replaces their file."""
+"""Number of attempts to read the keys of deleted rows while another process replaces their file."""
 
 log = logging.getLogger("onceway.ingest")
 

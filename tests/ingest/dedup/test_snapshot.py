@@ -116,5 +116,5 @@ def test_file_of_deleted_keys_that_is_listed_and_never_there_is_an_error() -> No
         def names(self) -> list[str]:
             return ["gone-7.parquet"]
 
-    with pytest.raises(OncewayError, match="gone-7.*cannot be read"):
+    with pytest.raises(OncewayError, match=r"gone-7.*cannot be read"):
         snapshot.deleted_keys(Listed(), "id")
