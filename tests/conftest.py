@@ -3,14 +3,15 @@
 Hypothesis tries the same examples each time, and has no time limit. So a test fails because of a
 change, and not by chance or on a busy machine. `pytest --hypothesis-profile=default` tries new
 examples. The limit of open files is raised, because some tests open a thousand connections. Tests
-with the mark `soak` run only in `make soak`. Tests with the mark `sim` need a firmware that is
-built from the present sources. The end of a run names the tests that took most processor time.
+with the mark `soak` run only in `make soak`, which also runs the cases that the mark `few` leaves
+out. Tests with the mark `sim` need a firmware that is built from the present sources. The end of a
+run names the tests that took most processor time.
 """
 
 import gc
 import os
 import resource
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -29,9 +30,26 @@ _SOAK_S = 3600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for rest in left_out(items):
+        rest.add_marker(pytest.mark.soak)
     for item in items:
         if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SOAK_S))
+
+
+def left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the cases that the mark `few(kept)` leaves out. It keeps the first one, the last one,
+    and others at equal distances.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("soak"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for case in cases.values():
+        (kept,) = case[0].get_closest_marker("few").args
+        distance = (len(case) - 1) / max(kept - 1, 1)
+        places = {round(number * distance) for number in range(kept)}
+        yield from (item for place, item in enumerate(case) if place not in places)
 
 
 @pytest.hookimpl(tryfirst=True)
