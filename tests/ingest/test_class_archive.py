@@ -78,6 +78,7 @@ def test_java_takes_classes_from_the_archive_in_a_folder_with_a_space(
     assert "SharedArchive" not in str(command.build("jobs/stream.py", []).submitted())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_damaged_archive_is_no_harm(jars: list[Path], archive: Path, seed: int) -> None:
     draw = random.Random(seed)

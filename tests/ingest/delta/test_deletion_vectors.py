@@ -154,6 +154,7 @@ def test_a_commit_of_ours_whose_vector_is_not_whole_is_taken_back(
     assert "was cut off, for example by a power cut" in caplog.text
 
 
+@pytest.mark.soak
 def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -> None:
     table = copy(SECOND)
     (file,) = files_of(commit_of(table, SECOND))

@@ -69,6 +69,7 @@ def test_a_table_that_was_deleted_is_filled_again(
     assert ahead in caplog.text
 
 
+@pytest.mark.soak
 def test_a_table_from_a_backup_gets_what_came_since(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,6 +168,7 @@ def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselve
     assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
 
 
+@pytest.mark.soak
 def test_derived_tables_of_a_restored_table_are_rebuilt(job: Job) -> None:
     backup = job.publications.with_name("backup")
     put(job, 1)
@@ -380,6 +382,7 @@ def test_overwritten_rows_reach_the_readings_with_the_next_start(
     assert [key[2] for key in job.readings("dev")] == [3]
 
 
+@pytest.mark.soak
 def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_public_writer_is_used_and_logged_without_the_classes_of_delta(
     assert "Delta's own classes are missing or different in Spark" in caplog.text
 
 
+@pytest.mark.soak
 def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

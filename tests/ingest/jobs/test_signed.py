@@ -65,6 +65,7 @@ def test_a_new_table_takes_what_trusted_gateways_have_signed(
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 4)]
 
 
+@pytest.mark.soak
 def test_a_table_that_is_older_than_signatures_goes_on_with_a_line(
     spark: "SparkSession", job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_stopped_ingest_saves_what_it_has_seen(
     site.check()
 
 
+@pytest.mark.soak
 def test_a_stop_that_interrupts_a_micro_batch_is_no_failure(tmp_path: Path) -> None:
     site = Site(tmp_path)
     step = "gateway.ingest.sink.foreach_batch:Sink._append"

@@ -92,6 +92,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert doubles(job, today) == 2
 
 
+@pytest.mark.soak
 def test_deleted_rows_are_missing_and_expired_ones_are_not(job: Job) -> None:
     land(job.landing, "site", 1, [row("a", n, received=at(n)) for n in range(5)])
     job.take()

@@ -180,6 +180,7 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(
     assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
 
 
+@pytest.mark.soak
 def test_old_rows_that_come_while_old_rows_are_deleted_do_not_come_back_either(
     job: Job, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +223,7 @@ def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
     assert job.keys() == keys(2)
 
 
+@pytest.mark.soak
 def test_changes_whose_files_are_gone_do_not_stop_the_ingest(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -127,6 +127,7 @@ def read(landing: Landing, feeds: Feeds, offset: dict[str, int]) -> dict[str, li
 MANIFESTS = ["bad", f"bad/{EPOCH}", f"bad/{EPOCH}/*.json", f"bad/{EPOCH}/000000000001.json"]
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("closed", MANIFESTS)
 def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
     place: Place, closed: str, caplog: pytest.LogCaptureFixture
@@ -157,6 +158,7 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
     assert state.unreadable == {}
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
     """The feed stays at its offset. If Spark has already planned to read a later batch, that batch
@@ -177,6 +179,7 @@ def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, clo
     assert str(one.flaw).startswith(UNREADABLE)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("what", ["data", "all data"])
 def test_data_that_cannot_be_read_are_named_and_tried_again(place: Place, what: str) -> None:
     number = "000000000002" if what == "data" else "*"
@@ -225,6 +228,7 @@ def test_an_unreadable_note_of_what_was_cleaned_holds_its_feed_alone(
         assert again.advance({}, ALL) == GOOD | {BAD: 3, "bad/ffffffff": 10}
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("empty", ["manifest", "data", "cleaned"])
 def test_an_empty_file_stops_no_feed(place: Place, empty: str) -> None:
     name = {
@@ -373,6 +377,7 @@ def table(tmp_path: Path, feeds: dict[str, int]) -> str:
     return path
 
 
+@pytest.mark.few(32)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     "closed", ["bad", f"bad/{EPOCH}", f"bad/{EPOCH}/*.json", f"bad/{EPOCH}/000000000002.json"]

@@ -392,6 +392,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
     assert old.versions() == 4  # creation, new columns, two appends
 
 
+@pytest.mark.soak
 def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +449,7 @@ def test_a_table_of_others_is_refused_and_stays_as_it_is(
     assert {path.name for path in made} <= {".publications.lease"}
 
 
+@pytest.mark.soak
 def test_optimize_delete_and_restore_by_users_do_not_confuse_the_job(lake: Lake) -> None:
     sink = lake.open()
     sink(lake.micro_batch(rows("h", 1, 2)), 0)
