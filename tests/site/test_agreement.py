@@ -86,6 +86,7 @@ DIFFERENCES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", DIFFERENCES)
 async def test_difference_is_named_everywhere_at_both_ends(tmp_path: Path, what: str) -> None:
     """Each member that runs names the difference in its status, its health, its log and its doctor.

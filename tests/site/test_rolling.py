@@ -24,6 +24,7 @@ async def test_a_rolling_restart_with_clients_that_hop_loses_no_session(tmp_path
     assert crowd.lost == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("name", NAMES)
 async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_sessions(

@@ -216,6 +216,7 @@ def cut_at(server: SftpOfKind, count: int, when: str) -> Callable[[], bool]:
 CLAIMS = {name: SFTP[name] for name in ONE_OF_EACH}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("server", "way"), CLAIMS.values(), ids=CLAIMS, indirect=["server"])
 def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, step):
@@ -251,6 +252,7 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, 
     assert list(folder.rglob(".*/*")) == [], "claims and hidden files are tidied"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
 def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
@@ -342,6 +344,7 @@ def test_a_cut_while_a_file_is_replaced_leaves_the_old_or_the_new_one(server, wh
 # Two gateways with one name
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
 def test_a_cloned_card_loses_and_doubles_nothing(connect, data, tmp_path):
     data.add(5)
@@ -377,6 +380,7 @@ def test_cloned_cards_that_race_from_the_start_lose_and_double_nothing(connect, 
     assert spooled(data) == set() or spooled(twin) == set()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
 def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_get_an_error(connect):
     landings = [connect() for _ in range(4)]
@@ -511,6 +515,7 @@ def test_a_store_that_ignores_if_none_match_is_refused(s3, data, tmp_path):
             assert look(spool, data.path).way is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("answer", [None, (501, "NotImplemented"), (400, "InvalidArgument")])
 def test_a_store_without_if_none_match_that_is_not_shared_is_looked_at_first(s3, data, answer):
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
@@ -534,6 +539,7 @@ def test_a_store_without_if_none_match_that_is_not_shared_is_looked_at_first(s3,
             assert look(spool, data.path).way == "look"
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -567,6 +573,7 @@ UNKNOWN = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("answer", UNKNOWN, ids=str)
 def test_a_store_that_does_not_know_the_condition_is_recognised_by_its_status(s3, answer, request):
     folder = f"{s3.url()}/unknown-{abs(hash(request.node.name))}"
@@ -584,6 +591,7 @@ def test_a_store_that_does_not_know_the_condition_is_recognised_by_its_status(s3
         landing.close()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("body", ["PreconditionFailed", "Other", b"", HTML], ids=str)
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_store_that_refuses_is_recognised_by_its_status(s3, body, shared, request):
@@ -769,6 +777,7 @@ def test_status_says_the_way(connect, data):
     assert json.loads(json.dumps(state.as_dict()))["way"] == state.way
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("server", [NO_LINKS, NOTHING], ids=["claims", "nothing"], indirect=True)
 @pytest.mark.parametrize("shared", ["", "shared = false\n"], ids=["shared", "alone"])
 def test_check_config_connects_and_says_the_way(server, shared, onceway, data, tmp_path):

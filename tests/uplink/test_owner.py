@@ -103,6 +103,7 @@ def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, drain, place
     ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("device", ["sensor-1", None])
 @pytest.mark.parametrize(
     ("before", "unlanded", "after"), [(20, 0, 30), (20, 7, 30), (0, 7, 30), (20, 25, 3)]
@@ -306,6 +307,7 @@ def test_a_mark_cut_at_any_request_is_finished_under_another_host_name(
         assert data.spool_ids() == []
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "damaged",
     [

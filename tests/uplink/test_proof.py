@@ -76,6 +76,7 @@ ERRORS = [
 """Each kind of server with each request and each error. `make test` takes half of them."""
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize(("server", "request_", "busy"), ERRORS, indirect=["server"])
 def test_an_error_at_any_request_of_a_proof_proves_no_way_that_the_server_has_not(
     server, request_, busy
@@ -103,6 +104,7 @@ def test_an_error_at_any_request_of_a_proof_proves_no_way_that_the_server_has_no
             break
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("within", ["refuses", "replaces"])
 @pytest.mark.parametrize("hardlink", [True, False])
 def test_a_rename_is_proven_from_one_folder_into_another(tmp_path, data, within, hardlink):
@@ -128,6 +130,7 @@ def test_a_rename_is_proven_from_one_folder_into_another(tmp_path, data, within,
         nothing_is_lost_or_doubled(connect, readings, data, twin)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
@@ -180,6 +183,7 @@ def days(monkeypatch) -> Callable[[], None]:
     return pass_by
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("server", KINDS.values(), ids=map(str, KINDS), indirect=True)
 @pytest.mark.parametrize("denied", [("remove", "rmdir"), ("remove",), ("rmdir",)], ids=", ".join)
 def test_batches_land_and_proofs_do_not_pile_up_where_removal_is_denied(
@@ -257,6 +261,7 @@ def test_openssh_without_removal_is_no_outage(tmp_path, data, days, caplog):
 # Files that stay
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ["@eaDir", ".nfs0001", "Thumbs.db-12345678"])
 @pytest.mark.parametrize("inner", [".incoming", ".claims"])
 @pytest.mark.parametrize("folder", ["site-1", "site-1/00c0ffee"])

@@ -162,6 +162,7 @@ ENDS: dict[str, Callable[[Scene], Any]] = {
 ABSENT = ("takes_over", "begins_anew", "is_ended", "is_back")
 
 
+@pytest.mark.few(24)
 @pytest.mark.mqtt("MQTT-3.1.2-8", "MQTT-3.1.3-9")
 @pytest.mark.parametrize("source", ["a", "b", "c"])
 @pytest.mark.parametrize("delay", [0, DELAY_S])

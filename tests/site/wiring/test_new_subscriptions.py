@@ -214,6 +214,7 @@ def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
     return client, got
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("at", ["a", "b", "c"])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("wait", [0.0, 0.01, 0.05, 2])

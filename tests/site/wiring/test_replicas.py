@@ -734,6 +734,7 @@ class Schedule:
         assert not missing, f"{dead} has died; acknowledged and lost: {missing}"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_death_of_any_member_loses_no_acknowledged_reading(tmp_path: Path, seed: int) -> None:
     schedule = Schedule(tmp_path, seed)

@@ -565,6 +565,7 @@ def run(seed: int, moves: bool = False, breaks: float = 0.0, dark: bool = False)
     return schedule
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("breaks", [0.0, 0.02])
@@ -576,6 +577,7 @@ def test_each_message_reaches_all_once_under_any_fault(
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("breaks", [0.0, 0.02])
 def test_message_comes_once_when_all_gateways_lose_their_power_at_once(
