@@ -833,7 +833,19 @@ def every(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=str)
+TRIED = [
+    pytest.param(
+        call,
+        marks=[]
+        if str(call) in OWN or str(call).startswith(SHARED) or number % 4 == 0
+        else [pytest.mark.soak],
+    )
+    for number, call in enumerate(CALLS)
+]
+"""All functions. `make test` tries those of OWN and SHARED, and every fourth of the others."""
+
+
+@pytest.mark.parametrize("call", TRIED, ids=str)
 def test_an_exception_ends_one_connection_or_the_engine(
     call: Call, seen: Seen, caplog: pytest.LogCaptureFixture, every: bool
 ) -> None:
