@@ -102,9 +102,9 @@ SILENT = {
 }
 """Options with which the sketch publishes nothing over the serial line, and why."""
 
-SHAPES = {"OW_KEYS", "OW_LORA", "OW_JOURNAL_MEMORY", "OW_LINK_TX_SIZE", "OW_MQTT_PACKET_SIZE"}
-"""Options that change the library's structures more than others do. `make test` builds with these,
-and `make soak` builds with all options.
+SHAPES = {"OW_KEYS", "OW_LORA", "OW_JOURNAL_MEMORY"}
+"""Options that change the library's structures most. `make test` builds with these, and `make soak`
+builds with all options.
 """
 
 
@@ -168,6 +168,7 @@ def read(name: str) -> str:
     return (FIRMWARE / "src" / name).read_text()
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("option", "value"), OTHER.items())
 def test_an_option_in_the_sketch_alone_ends_the_build(
     option: str, value: str, tmp_path: Path
@@ -280,6 +281,7 @@ async def publishes(firmware: Path, page: int, folder: Path) -> None:
     assert [each[0].value for each in readings] == [pytest.approx(20.0, abs=0.5)] * 3
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())
 def test_a_value_out_of_range_is_an_error_of_the_compiler(
     option: str, value: str, tmp_path: Path

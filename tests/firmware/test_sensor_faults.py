@@ -79,6 +79,7 @@ def fault(sketch: str, number: int) -> list[tuple[str, float | None]]:
     return [(f"{name}.fault", number) for name in QUANTITIES[sketch]]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("sketch", "name", "number"), BUS)
 async def test_a_faulty_sensor_is_reported_once_and_sends_no_value_until_it_is_well(
     sketch: str, name: str, number: int, tmp_path: Path
@@ -97,6 +98,7 @@ async def test_a_faulty_sensor_is_reported_once_and_sends_no_value_until_it_is_w
     assert values[0][1] == DEGREES
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("sketch", "millivolts", "number"),
     [

@@ -204,6 +204,7 @@ def test_each_build_for_a_board_is_tried() -> None:
     assert {one.path for one in tried} == set(listed)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("journal", JOURNALS)
 @pytest.mark.parametrize("name", UNOS)
 async def test_an_uno_or_nano_is_online_in_time(name: str, journal: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.links.fuzz import HERE, TARGETS, Target
 from tests.links.twin import SOURCES
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_the_c_side_survives_random_inputs(target: Target, tmp_path: Path) -> None:
     program = tmp_path / "fuzz"

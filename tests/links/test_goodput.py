@@ -53,6 +53,7 @@ def goodput(*, up: bool, packet: int, lost: float = 0.0, key: bytes | None = KEY
     return len(stream.received) * 10 / BAUD / SECONDS
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize("packet", [37, 400], ids=["32-byte payloads at QoS 0", "long packets"])
 @pytest.mark.parametrize("key", [KEY, None], ids=["with a key", "without"])

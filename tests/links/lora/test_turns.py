@@ -151,6 +151,7 @@ def test_a_welcome_that_was_held_back_tells_no_board_an_old_time() -> None:
     assert world.board.incarnation
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fault", FRAMES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
