@@ -46,7 +46,6 @@ MOST = 20 * MESSAGES
 checkpoint may be late.
 """
 WINDOW = 20
-CUTS = 250
 
 _NOTE = struct.Struct("=ddcc6xQQ")
 
@@ -144,8 +143,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.parametrize("cuts", [80, pytest.param(1000, marks=pytest.mark.soak)])
 async def test_acknowledged_message_survives_a_power_cut_at_any_moment(
-    tmp_path: Path, library: Path
+    tmp_path: Path, library: Path, cuts: int
 ) -> None:
     record = tmp_path / "record"
     config = tmp_path / "gateway.toml"
@@ -182,7 +182,7 @@ landing = "file:///landing"
         "a checkpoint was under way, too"
     )
     chance = random.Random(7)
-    for cut in range(CUTS):
+    for cut in range(cuts):
         moment = chance.uniform(started, ended)
         folder = tmp_path / f"cut-{cut}"
         folder.mkdir()

@@ -47,6 +47,7 @@ def readings(gateway: Gateway) -> list[Record]:
     return [records[0] for records in packs if records[0].unit == "V"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("drift", [-MOST_DRIFT, MOST_DRIFT])
 async def test_a_time_is_right_within_what_it_says(tmp_path: Path, drift: float) -> None:
     """The gateway sends the time several times, is away for ten minutes, and comes back."""

@@ -39,6 +39,7 @@ def check(gateway: Gateway, waiting: int = 3) -> None:
     assert delivered[-1] - len(delivered) <= waiting, "lost"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_power_cut_at_every_write_to_the_memory(
     tmp_path: Path, kind: Kind, step: int

@@ -136,6 +136,7 @@ async def cut_at_every_byte_sent(folder: Path, step: int, gateway: type[Gateway]
         await cut_and_recover(folder / str(number), eeprom, f"tx {number}", number, gateway())
 
 
+@pytest.mark.soak
 async def test_power_cut_at_every_byte_sent(tmp_path: Path, step: int) -> None:
     await cut_at_every_byte_sent(tmp_path, step, Gateway)
 

@@ -187,6 +187,7 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
     assert check(tmp_path) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["kept/18", "willing"])
 def test_changed_bit_of_a_key_lets_no_wrong_message_be_served(world: World, key: str) -> None:
     """A row with a changed key is not at the position of this key, so a search by the key does not

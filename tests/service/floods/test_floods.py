@@ -19,6 +19,13 @@ README = Path(__file__).parents[3] / "gateway" / "broker" / "README.md"
 PAUSE_S = 0.1
 WAIT_S = 3.0
 FLOODS = {flood.row: flood for flood in (*coming.FLOODS, *sending.FLOODS, *receiving.FLOODS)}
+SLOW = (
+    "output that the client",
+    "time of the event loop",
+    "what comes due at once",
+    "a large payload",
+)
+"""Rows, by their first words, whose floods take longest. `make test` leaves them out."""
 
 
 def rows() -> list[str]:
@@ -33,7 +40,10 @@ def test_each_row_has_a_flood() -> None:
 
 
 @pytest.mark.skipif("COVERAGE_RUN" in os.environ, reason="a traced gateway is too slow")
-@pytest.mark.parametrize("row", FLOODS)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[pytest.mark.soak] * row.startswith(SLOW)) for row in FLOODS],
+)
 async def test_a_flood_is_held_off(row: str, tmp_path: Path) -> None:
     """A long pause or waiting time counts only if each of three attempts has one. Pauses of a
     virtual machine, and CPU time of other processes, look like delays of the gateway.

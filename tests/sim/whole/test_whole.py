@@ -20,7 +20,7 @@ from tests.sim.whole.shrink import shrunk
 from tests.sim.whole.soak import REACHED, judge, story
 from tests.site.sabotages import sabotaged
 
-SEEDS = 200
+SEEDS = 100
 """Number of seeds in `make test`. `make soak` tries 100,000."""
 
 
