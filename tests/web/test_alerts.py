@@ -298,10 +298,11 @@ def test_each_rule_has_a_case_with_labels_that_metrics_have(name: str, tmp_path:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (prometheus) is not here")
 @pytest.mark.parametrize("name", RULES)
 def test_each_rule_fires_for_what_it_names_and_for_nothing_else(name: str, tmp_path: Path) -> None:
+    """promtool evaluates all rules every five minutes. Every minute, it would take 14 s."""
     tests = [one for case_ in CASES[name] for one in evaluations(case_)]
     file = tmp_path / "cases.json"  # promtool reads YAML, which includes JSON
     file.write_text(
-        json.dumps({"rule_files": [str(RULES[name])], "evaluation_interval": "1m", "tests": tests})
+        json.dumps({"rule_files": [str(RULES[name])], "evaluation_interval": "5m", "tests": tests})
     )
     done = subprocess.run(
         ["promtool", "test", "rules", file], capture_output=True, text=True, check=False
