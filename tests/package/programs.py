@@ -6,7 +6,7 @@ at run time is found only if its parts are constants of the same module.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -43,26 +43,26 @@ class Module:
     """A Python file. wrappers: its functions that start their first argument as a program."""
 
     def __init__(self, text: str) -> None:
-        self._tree = ast.parse(text)
+        self._nodes = list(ast.walk(ast.parse(text)))
         self._values: dict[str, list[ast.expr]] = {}
         self._returns: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             self._note(node)
         self.wrappers = {
             node.name
-            for node in ast.walk(self._tree)
+            for node in self._nodes
             if isinstance(node, _FUNCTION) and self._forwards(node)
         }
         self.imports = {
             alias.name
-            for node in ast.walk(self._tree)
+            for node in self._nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
         self.classes = {
             node.name: self.wrappers
             & {part.name for part in node.body if isinstance(part, _FUNCTION)}
-            for node in ast.walk(self._tree)
+            for node in self._nodes
             if isinstance(node, ast.ClassDef)
         }
 
@@ -93,7 +93,9 @@ class Module:
         if arguments.vararg and not names:
             names = [arguments.vararg.arg]
         return any(
-            _first_name(first) in names for call in _calls(function, _STARTS) for first in call
+            _first_name(first) in names
+            for call in _calls(ast.walk(function), _STARTS)
+            for first in call
         )
 
     def programs(self, wrappers: set[str]) -> set[str]:
@@ -102,7 +104,7 @@ class Module:
         """
         names = _STARTS | self.wrappers | wrappers
         found: set[str] = set()
-        for firsts in _calls(self._tree, names):
+        for firsts in _calls(self._nodes, names):
             for first in firsts:
                 found |= set(self._named(first, 3))
         return found
@@ -162,11 +164,11 @@ def _members(value: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _calls(tree: ast.AST, names: set[str]) -> Iterator[list[ast.expr]]:
+def _calls(nodes: Iterable[ast.AST], names: set[str]) -> Iterator[list[ast.expr]]:
     """Yield a list for each call of a function with one of these names. The list has the first
     argument, or if the call uses a shell, one tuple of all arguments.
     """
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and not node.args:
             node.args = [word.value for word in node.keywords if word.arg == "args"]
         if isinstance(node, ast.Call) and node.args:
