@@ -52,6 +52,7 @@ async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
         assert far.connections == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
     tmp_path: Path, qos: int

@@ -38,6 +38,7 @@ async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
         await client.pick(Puback)
 
 
+@pytest.mark.few(1)
 @pytest.mark.mqtt("MQTT-3.2.2-11")
 @pytest.mark.parametrize("most", [0, 1])
 async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
