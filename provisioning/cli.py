@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from provisioning import batch, boards, device, listing_cli, plans, ports, update_cli
 from provisioning.channel import OPEN, Wanted, channel

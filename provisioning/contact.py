@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links.diagnosis import BY_WATCHDOG
 from gateway.links.frames import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from gateway.broker import peer
+from gateway.broker import session
 from gateway.links import reliable
 from gateway.runtime import session_states
 from gateway.site.links import link
@@ -14,7 +14,7 @@ from gateway.site.links import link
 PAGE = Path(__file__).parents[1] / "gateway" / "docs" / "states.md"
 Table = Mapping[Enum | None, frozenset[Enum]]
 TABLES: dict[str, tuple[str, Table]] = {
-    "A connection": ("gateway/broker/peer.py", peer.NEXT),
+    "A connection": ("gateway/broker/session.py", session.NEXT),
     "A session": ("gateway/runtime/session_states.py", session_states.NEXT),
     "A link over a line": ("gateway/links/reliable.py", reliable.NEXT),
     "A link between gateways": ("gateway/site/links/link.py", link.NEXT),

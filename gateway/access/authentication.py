@@ -15,8 +15,8 @@ from math import inf
 
 from gateway.access.hook import WRONG, AuthHook
 from gateway.access.identifiers import Identifiers
+from gateway.access.rules import ByAcl, Caller, Refusal, SlowCheck
 from gateway.access.users import NOBODY, Users
-from gateway.broker.access import ByAcl, Caller, Refusal, SlowCheck
 from gateway.config import OWN_NAMES, AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode

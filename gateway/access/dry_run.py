@@ -7,7 +7,7 @@ kind of mistake, for `onceway gateway check-config`.
 
 from collections.abc import Collection
 
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.config import AclSection, Config
 
 _NAMED = 5

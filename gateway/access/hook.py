@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from gateway.access.hook_answer import CutOff, OddAnswer, read_status
 from gateway.access.hook_socket import Server
-from gateway.broker.access import Refusal
+from gateway.access.rules import Refusal
 from gateway.config import AccessSection
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.log_throttle import LogThrottle

@@ -8,7 +8,7 @@ device registry is refused, unless the user has this name, too.
 import secrets
 from collections.abc import Callable
 
-from gateway.broker.access import Refusal
+from gateway.access.rules import Refusal
 from gateway.config import AccessSection
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode

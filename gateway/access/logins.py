@@ -30,10 +30,10 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, NamedTuple
 
+from gateway.access.rules import Ask, Refusal
 from gateway.access.trusted import Trusted
-from gateway.broker.access import Ask, Refusal
-from gateway.links.fair_queue import FairQueue
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.fair_queue import FairQueue
 from gateway.system.jobs import Job
 from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from gateway.access.rules import ByAcl, Caller, Refusal
 from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
 from gateway.boards.shared_settings import SharedSettings, share
-from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity

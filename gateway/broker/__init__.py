@@ -1,4 +1,4 @@
-"""The broker: sessions, flows, routing, limits and access rules. The package uses no socket, no
+"""The broker: sessions, flows, routing and limits. The package uses no socket, no
 disk and no clock.
 
 In: bytes of connections, the time, and the news that a commit is on disk. Out: bytes of
@@ -36,5 +36,5 @@ The files in layers; a file imports only from lower layers, even for types (`mak
     marks.py           anti-replay windows of boards
     pauses.py, pause.py  publishers that were refused for now; lack.py: reasons of a refusal
     spool.py, retained.py, will.py   other destinations of messages
-    topic.py, access.py, peer.py, store_rows.py, message_ids.py
+    topic.py, store_rows.py, message_ids.py
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from gateway.broker.access import Refusal
+from gateway.access.rules import Refusal
 from gateway.broker.core import Core
 from gateway.broker.session import CLIENT, Attached, Session
 from gateway.config import INSIDE

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from gateway.access.rules import Acl, Ask
 from gateway.broker import queue_pages
-from gateway.broker.access import Acl, Ask
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
@@ -26,13 +26,12 @@ from gateway.broker.delivery import Collect, Order
 from gateway.broker.fan_out import feed_retained, lacks, publish, redistribute
 from gateway.broker.ledger import Holder
 from gateway.broker.neighbours import Neighbours, alone
-from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import shorten_longest_queues
 from gateway.broker.refusals import INTERNAL_ERROR, blame, say
 from gateway.broker.restart import take_over
 from gateway.broker.retained_changes import expire
-from gateway.broker.session import Attached, Session
+from gateway.broker.session import Attached, Session, State
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from gateway.broker.access import Acl, Policy
+from gateway.access.peer import Peer
+from gateway.access.rules import Acl, Policy
 from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
 from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.pause import Pause
 from gateway.broker.pauses import client_key
-from gateway.broker.peer import NEXT, Peer, State
 from gateway.broker.publish_run import LARGE, PUBLISH, QOS_BITS, Piece, PublishRun
 from gateway.broker.refusals import blame
-from gateway.broker.session import Session
+from gateway.broker.session import NEXT, Session, State
 from gateway.broker.topic import Topic
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode_within

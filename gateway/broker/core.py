@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.broker.aside import Aside
 from gateway.broker.delivery import NeededRows
 from gateway.broker.effects import Effects

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from gateway.access.rules import Ask, Refusal
 from gateway.broker import exchanges, handshake, requests
-from gateway.broker.access import Ask, Refusal
 from gateway.broker.connection import Connection
 from gateway.broker.lack import Lack
-from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import say
-from gateway.broker.session import Session
+from gateway.broker.session import Session, State
 from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,

@@ -20,10 +20,9 @@ from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
-from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, say, words
-from gateway.broker.session import Session
+from gateway.broker.session import Session, State
 from gateway.broker.spool import Identity
 from gateway.broker.topic import Topic
 from gateway.mqtt.encode import encode
@@ -201,7 +200,7 @@ def _note_publication(
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
     """Return the reason why the publications of a run cannot all be accepted, or None."""
     receive_flow, broker = session.receive_flow, connection.broker
-    reason = connection.policy.access.refuses_publish(connection, run.topic)
+    reason = connection.policy.access.refuses_publish(connection, run.topic.name)
     if reason is not None:
         return Lack(reason)
     broker.step.unfinished += 1

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.broker.access import Ask, SlowCheck
+from gateway.access.peer import DeviceIdentity
+from gateway.access.rules import Ask, SlowCheck
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
-from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.refusals import refused, say
-from gateway.broker.session import NEVER, Session
+from gateway.broker.session import NEVER, Session, State
 from gateway.broker.will import StoredWill
 from gateway.config import IDENTITY, READS_REASON_CODES
 from gateway.mqtt.encode import encode
@@ -271,7 +271,7 @@ def _will(connection: Connection, will: Will) -> StoredWill | None:
     with connection.broker.step:
         topic = router.topic(will.topic)
         router.match(topic)
-    reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
+    reason = topic.refused or connection.policy.access.refuses_publish(connection, topic.name)
     if reason is ReasonCode.NO_MATCHING_SUBSCRIBERS:
         return None
     if reason:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.broker.access import WaitingCaller
+from gateway.access.rules import WaitingCaller
 from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import Session
 from gateway.broker.store_rows import Commit, Recovered

@@ -8,12 +8,13 @@ connection sets the expiry to 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import ClassVar, Protocol
 
-from gateway.broker.access import Acl, Policy
+from gateway.access.peer import Peer
+from gateway.access.rules import Acl, Policy
 from gateway.broker.delivery import Receiver
 from gateway.broker.ledger import Holder, Ledger
-from gateway.broker.peer import Peer, State
 from gateway.broker.publish_run import Piece, PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.retained_feed import RetainedFeed
@@ -27,6 +28,29 @@ from gateway.system.usage import Account, Origin
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
+
+
+class State(Enum):
+    """The states of a connection (MQTT 5, section 3.1.0). The first packet is CONNECT, and no
+    second CONNECT follows [MQTT-3.1.0-1, MQTT-3.1.0-2]: the packet stream checks that
+    (`gateway/mqtt/stream.py`). A closed connection neither accepts nor sends packets.
+    """
+
+    NEW = auto()
+    """CONNECT has not arrived."""
+    ASKED = auto()
+    """CONNECT is being checked; later packets wait."""
+    OPEN = auto()
+    """CONNECT was accepted, and the connection has a session."""
+    CLOSED = auto()
+
+
+NEXT: dict[State, frozenset[State]] = {
+    State.NEW: frozenset({State.ASKED, State.OPEN, State.CLOSED}),
+    State.ASKED: frozenset({State.OPEN, State.CLOSED}),
+    State.OPEN: frozenset({State.CLOSED}),
+    State.CLOSED: frozenset(),
+}
 
 
 class Attached(Receiver, Holder, Protocol):

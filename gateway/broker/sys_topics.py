@@ -5,8 +5,8 @@ each figure that has changed, and the last message of each figure for later subs
 messages exist in memory only: nothing goes to the disk or into the spool.
 
 Rules: only a filter that begins with `$SYS` gets these messages [MQTT-4.7.2-1]. Only the broker
-publishes to `$SYS`. An ACL defines which clients may read (`access.py`). Counters begin at the
-start of the gateway. `messages` counts PUBLISH packets only.
+publishes to `$SYS`. An ACL defines which clients may read. Counters begin at the start of the
+gateway. `messages` counts PUBLISH packets only.
 """
 
 from __future__ import annotations

@@ -872,7 +872,7 @@ def _fits_users(section: Any) -> bool:
 
 def _only_denies(section: Any) -> bool:
     """Whether an `[[acl]]` section denies something and allows nothing. If all sections are like
-    this, everything else is allowed (`broker/access.py`).
+    this, everything else is allowed (`access/rules.py`).
     """
     denies = _of(section, "deny_write", []) or _of(section, "deny_read", [])
     allows = any(_of(section, name, []) for name in ("read", "write", "subscribe"))

@@ -4,7 +4,7 @@ its client yet, or their TLS handshake is not complete.
 In: a socket. Out: for each connection that begins in time, a protocol with its transport. asyncio's
 own server (`loop.create_server(ssl=…)`) does not report connections during their handshake, so they
 could take all memory. Beyond the bound, the address with the most connections loses its oldest
-connection (`fair_queue.py`).
+connection (`gateway/system/fair_queue.py`).
 """
 
 import asyncio
@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 
 from gateway.links.address import format_address
-from gateway.links.fair_queue import FairQueue
 from gateway.links.faults import blame
 from gateway.links.forwarded import Proxies
 from gateway.links.proxy_header import ProxyHeaderError, claims_header, read_header
+from gateway.system.fair_queue import FairQueue
 from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 
-from gateway.links.fair_queue import FairQueue
 from gateway.links.http_server import Between
 from gateway.links.masks import Masks
+from gateway.system.fair_queue import FairQueue
 from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)

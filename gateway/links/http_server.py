@@ -18,9 +18,9 @@ from typing import Any, cast
 from aiohttp import web
 
 from gateway.links.address import format_address
-from gateway.links.fair_queue import FairQueue
 from gateway.links.faults import blame
 from gateway.mqtt.errors import quote
+from gateway.system.fair_queue import FairQueue
 from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
-from gateway.broker.peer import DeviceIdentity, Peer
+from gateway.access.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
 from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.faults import blame

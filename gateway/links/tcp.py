@@ -9,7 +9,7 @@ import socket
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from gateway.broker.peer import Peer
+from gateway.access.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.endpoint import AtEndpoint, Endpoint, unacknowledged
 from gateway.links.faults import blame

@@ -8,7 +8,7 @@ exactly this interface.
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from gateway.broker.peer import Peer
+from gateway.access.peer import Peer
 
 
 class Transport(Protocol):

@@ -14,7 +14,7 @@ from typing import cast
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from gateway.broker.peer import Peer
+from gateway.access.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.endpoint import AtEndpoint, Endpoint, unacknowledged
 from gateway.links.faults import blame

@@ -30,15 +30,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.access.logins import Logins
+from gateway.access.rules import Ask, Policy, Refusal
 from gateway.access.trusted import TRUSTED, Trusted
 from gateway.broker import dispatch
-from gateway.broker.access import Ask, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Order
-from gateway.broker.peer import State
 from gateway.broker.refusals import blame
-from gateway.broker.session import Attached
+from gateway.broker.session import Attached, State
 from gateway.broker.spool import Oldest
 from gateway.errors import OncewayError
 from gateway.links.transport import Accept, Receiver, Transport

@@ -10,9 +10,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 
-from gateway.broker.access import ByAcl, Caller, Policy, Refusal
+from gateway.access.peer import Peer
+from gateway.access.rules import ByAcl, Caller, Policy, Refusal
 from gateway.broker.broker import Broker
-from gateway.broker.peer import Peer
 from gateway.config import INSIDE, MEMBER
 from gateway.links.faults import blame
 from gateway.links.transport import Receiver

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
+from gateway.access.rules import Policy
 from gateway.boards.admission import DeviceAccess, Registry
-from gateway.broker.access import Policy
 from gateway.broker.session import Attached
 from gateway.config import Config, ConfigError, ListenerSection, LoraSection, SerialSection
 from gateway.errors import OncewayError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identifiers import Identifiers
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.config import AccessSection, ConfigError, advice, parse
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId as P

@@ -13,10 +13,10 @@ import pytest
 
 from gateway.access import trusted
 from gateway.access.logins import ALIKE_S, MOST_AT_ONCE, MOST_WAITING, BackOff, Logins
+from gateway.access.peer import Peer
+from gateway.access.rules import Ask, Refusal, SlowCheck
 from gateway.access.trusted import TRUSTED, Trusted
 from gateway.access.users import Users
-from gateway.broker.access import Ask, Refusal, SlowCheck
-from gateway.broker.peer import Peer
 from gateway.mqtt.packets import Connack, Connect
 from gateway.mqtt.reason import ReasonCode as R
 from tests.access.test_access import LISTENER, alice, answer, configured

@@ -9,10 +9,10 @@ import pytest
 
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
+from gateway.access.peer import Peer
+from gateway.access.rules import Acl, SlowCheck
 from gateway.access.users import Users, UsersError
 from gateway.boards.admission import DeviceAccess, Registry
-from gateway.broker.access import Acl, SlowCheck
-from gateway.broker.peer import Peer
 from gateway.config import DEVICES_TOPIC, INSIDE, AccessSection, AclSection, ListenerSection
 from gateway.links.greeter import Refusal
 from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Version, Will

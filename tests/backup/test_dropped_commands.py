@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.store import backup as store_backup
 from gateway.store.board_queues import MOST_LINES, dropped_by_restore
 from tests.backup.test_backup import onceway, registry, site

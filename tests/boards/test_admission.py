@@ -18,11 +18,11 @@ import pytest
 
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
+from gateway.access.rules import Acl
 from gateway.access.users import Users
 from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, Watch, pending
 from gateway.boards.admission import Registry as Admitted
 from gateway.boards.reports import read as statuses
-from gateway.broker.access import Acl
 from gateway.config import AccessSection, AclSection, ListenerSection
 from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.links.serial_port import PortStatus

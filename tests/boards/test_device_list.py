@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.access.rules import Acl
 from gateway.boards import device_list
 from gateway.boards.admission import FILE
 from gateway.boards.admission import Registry as Boards
-from gateway.broker.access import Acl
 from gateway.config import DEVICES_TOPIC, INSIDE, Config
 from provisioning.identity import Identity
 from provisioning.registry import Registry

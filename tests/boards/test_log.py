@@ -12,8 +12,8 @@ import aiomqtt
 import pytest
 from typer.testing import CliRunner
 
+from gateway.access.rules import Acl
 from gateway.boards import log as board_log
-from gateway.broker.access import Acl
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Suback, Subscribe, Subscription

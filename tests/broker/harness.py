@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
+from gateway.access.peer import DeviceIdentity, Peer
+from gateway.access.rules import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.delivery import Load, Order
 from gateway.broker.neighbours import Neighbours, alone
-from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.config import (
     AclSection,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access.logins import Logins
-from gateway.broker.access import Policy, Refusal, SlowCheck, covers
+from gateway.access.peer import DeviceIdentity
+from gateway.access.rules import Policy, Refusal, SlowCheck, covers
 from gateway.broker.connection import Connection
-from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (

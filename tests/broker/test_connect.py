@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.broker.access import Policy
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
+from gateway.access.rules import Policy
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Auth,

@@ -25,14 +25,15 @@ from typing import Any
 import pytest
 
 import gateway.broker
-from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
+from gateway.access import rules
+from gateway.access.peer import DeviceIdentity
+from gateway.access.rules import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Outgoing
-from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.send_flow import SendFlow
-from gateway.broker.session import Session
+from gateway.broker.session import Session, State
 from gateway.config import QuotaSection
 from gateway.errors import OncewayError
 from gateway.links.transport import Transport
@@ -109,7 +110,7 @@ def modules() -> list[ModuleType]:
         importlib.import_module(f"gateway.broker.{item.name}")
         for item in pkgutil.iter_modules(gateway.broker.__path__)
     ]
-    return [*found, engine, client_link, encoding]
+    return [*found, rules, engine, client_link, encoding]
 
 
 def calls() -> Iterator[Call]:

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from gateway.access.logins import MOST_OF_ONE
-from gateway.broker.access import Policy, Refusal, SlowCheck
+from gateway.access.rules import Policy, Refusal, SlowCheck
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode

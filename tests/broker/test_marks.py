@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from gateway.access.peer import DeviceIdentity
 from gateway.broker.marks import PLACES, WINDOW, Mark, Marks
-from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.packets import Connack, Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.store.schema import FILE, open_store, prepare

@@ -4,7 +4,7 @@ commit for which each answer waits.
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.mqtt.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Version, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from gateway.access.rules import Policy
 from gateway.broker import pauses
-from gateway.broker.access import Policy
 from gateway.broker.lack import Bound
 from gateway.broker.pause import EACH_BYTES
 from gateway.config import AclSection, QueueSection, QuotaSection

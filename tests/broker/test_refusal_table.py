@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.access import Policy
+from gateway.access.rules import Policy
 from gateway.broker.lack import Bound
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Pubrec, Version

@@ -4,8 +4,8 @@ follow.
 
 import pytest
 
-from gateway.broker.access import Policy
-from gateway.broker.peer import NEXT, State
+from gateway.access.rules import Policy
+from gateway.broker.session import NEXT, State
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Version
 from gateway.mqtt.reason import ReasonCode as R

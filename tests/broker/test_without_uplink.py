@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.mqtt.packets import (
     Pubcomp,
     Publish,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.config import INSIDE, Config, ConfigError, advice, load, split_bind
 
 

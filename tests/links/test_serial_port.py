@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from gateway.broker.access import ByAcl
+from gateway.access.rules import ByAcl
 from gateway.broker.changes import Changes
 from gateway.broker.connection import Connection
 from gateway.broker.publish_run import PublishRun
@@ -39,7 +39,7 @@ OWN: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "take": (Connection, "take", lambda self: self.client == VICTIM and self.session is not None),
     "encode": (PublishRun, "packets", lambda self, *_: _is_poison(self)),
     "decode": (PacketStream, "_decode", lambda self, *_: POISON.encode() in self.fresh),
-    "judge": (ByAcl, "refuses_publish", lambda self, caller, topic: topic.name == POISON),
+    "judge": (ByAcl, "refuses_publish", lambda self, caller, topic: topic == POISON),
     "write": (TcpTransport, "write", lambda self, data: POISON.encode() in data),
     "close": (TcpTransport, "close", _is_victim),
     "look": (TcpTransport, "unsent", _is_victim),

@@ -8,7 +8,7 @@ while the broker does not read, at most one frame of each board is kept.
 import logging
 from collections.abc import Callable
 
-from gateway.broker.peer import DeviceIdentity, Peer
+from gateway.access.peer import DeviceIdentity, Peer
 from gateway.links.faults import blame
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.links.lora.turns import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from gateway.broker.access import WaitingCaller
+from gateway.access.rules import WaitingCaller
 from gateway.broker.core import Core
 from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import Session

@@ -17,16 +17,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.marks import Mark
 from gateway.broker.message_ids import IDENTIFIERS, packet_id
-from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
-from gateway.broker.session import Attached, Role, Session
+from gateway.broker.session import Attached, Role, Session, State
 from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import quote

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 
-from gateway.broker.access import Acl
+from gateway.access.rules import Acl
 from gateway.broker.session import Role, Session
 from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number

@@ -21,11 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from gateway.broker.access import Refusal, WaitingCaller
+from gateway.access.rules import Refusal, WaitingCaller
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import released
-from gateway.broker.peer import State
-from gateway.broker.session import Session
+from gateway.broker.session import Session, State
 from gateway.broker.view import IN_DOUBT
 from gateway.mqtt.packets import Connect, Version
 from gateway.mqtt.reason import ReasonCode

@@ -10,7 +10,7 @@ answered with Session Present 0 again.
 from __future__ import annotations
 
 from gateway.broker.connection import Connection
-from gateway.broker.peer import State
+from gateway.broker.session import State
 from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000

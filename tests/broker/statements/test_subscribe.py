@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.broker.access import Policy
+from gateway.access.rules import Policy
 from gateway.broker.connection import Connection
 from gateway.mqtt.packets import (
     Puback,

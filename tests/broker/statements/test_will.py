@@ -4,7 +4,7 @@ and 3.14.4).
 
 import pytest
 
-from gateway.broker.access import Policy
+from gateway.access.rules import Policy
 from gateway.mqtt.packets import Connack, Disconnect, Pingreq, Publish, Version, Will
 from gateway.mqtt.properties import Properties
 from gateway.mqtt.properties import PropertyId as P

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from gateway.broker.access import Policy
+from gateway.access.rules import Policy
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.kiss import KissModem

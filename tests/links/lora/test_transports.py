@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.links import faults
 from gateway.links.lora.frames import Hello
 from gateway.links.lora.packing import PINGREQ, PINGRESP

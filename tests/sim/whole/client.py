@@ -10,7 +10,7 @@ from collections import deque
 from functools import partial
 from random import Random
 
-from gateway.broker.peer import Peer
+from gateway.access.peer import Peer
 from hil.clients.flows import Fate, Flows
 from hil.clients.payloads import text_of
 from hil.clients.telling import INCARNATION, SESSION_EXPIRY, identity, topic_of

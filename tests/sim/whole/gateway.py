@@ -19,9 +19,9 @@ from threading import Event
 from typing import Any, cast
 from unittest.mock import patch
 
+from gateway.access.rules import Policy
 from gateway.boards.admission import DeviceAccess, Registry
 from gateway.boards.reports import Boards
-from gateway.broker.access import Policy
 from gateway.broker.broker import Broker
 from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.access.peer import DeviceIdentity
 from gateway.broker.message_ids import unpack_ids, unpack_set
-from gateway.broker.peer import DeviceIdentity
 from gateway.config import QueueSection
 from gateway.mqtt.packets import (
     Connack,

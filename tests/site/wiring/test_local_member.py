@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.config import SiteSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (

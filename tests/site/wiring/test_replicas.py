@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.peer import DeviceIdentity
+from gateway.access.peer import DeviceIdentity
 from gateway.mqtt.packets import (
     Disconnect,
     Packet,

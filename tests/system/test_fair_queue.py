@@ -1,6 +1,6 @@
 """The packets of one address delay only this address, whatever it sends."""
 
-from gateway.links.fair_queue import FairQueue
+from gateway.system.fair_queue import FairQueue
 
 
 def drained(queue: FairQueue[str]) -> list[str]:

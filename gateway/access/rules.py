@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from gateway.broker.peer import Peer
-from gateway.broker.topic import Topic
+from gateway.access.peer import Peer
 from gateway.config import DEVICES_TOPIC, INSIDE, AclSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
@@ -111,7 +110,7 @@ class Access(Protocol):
     def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again now."""
 
-    def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None: ...
+    def refuses_publish(self, caller: Caller, topic: str) -> ReasonCode | None: ...
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
@@ -145,10 +144,10 @@ class ByAcl(Access):
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
 
-    def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None:
-        if caller.acl.may_write(caller.user, caller.client, topic.name):
+    def refuses_publish(self, caller: Caller, topic: str) -> ReasonCode | None:
+        if caller.acl.may_write(caller.user, caller.client, topic):
             return None
-        is_state = topic.name.startswith(_BRIDGE_STATE)
+        is_state = topic.startswith(_BRIDGE_STATE)
         return ReasonCode.NO_MATCHING_SUBSCRIBERS if is_state else ReasonCode.NOT_AUTHORIZED
 
     def may_identify(self, caller: Caller) -> bool:
