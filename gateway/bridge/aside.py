@@ -11,7 +11,6 @@ import logging
 
 from gateway.bridge.setting_aside import set_aside
 from gateway.broker.aside import Bound, Message
-from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_full
@@ -20,7 +19,7 @@ from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Publish
-from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.properties import PropertyId, pass_through
 from gateway.runtime.engine import Engine
 from gateway.store import views
 

@@ -35,16 +35,16 @@ from gateway.bridge.own_topics import OwnTopics
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import Translator, Unfit, decoded, without, without_marks
 from gateway.broker.core import Core
-from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver, explained, lacks
 from gateway.broker.fan_out import publish as fan_out
-from gateway.broker.publish_run import RETAIN, PublishRun
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.retained import Retained
 from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Publish
-from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.properties import PropertyId, pass_through
+from gateway.mqtt.runs import RETAIN
 from gateway.runtime.engine import Engine
 from gateway.store import views
 

@@ -17,13 +17,13 @@ from gateway.bridge.pairing import Pairing
 from gateway.bridge.reasons import own_words
 from gateway.bridge.setting_aside import take_out
 from gateway.bridge.suspects import TIMES, Release, Suspects
-from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import explained, lacks
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
 from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Ack, Puback, Pubcomp, Publish, Pubrec
+from gateway.mqtt.properties import pass_through
 from gateway.mqtt.wire import encode_string
 from gateway.runtime.engine import Engine
 

@@ -14,8 +14,8 @@ from gateway.broker.aside import Bound, Message
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.exchanges import recorded
-from gateway.broker.publish_run import RETAIN
 from gateway.broker.session import Session
+from gateway.mqtt.runs import RETAIN
 
 
 class SetAside(NamedTuple):

@@ -11,7 +11,6 @@ come back in a loop of bridges, and must not cross again.
 
 from dataclasses import replace
 
-from gateway.broker.exchanges import pass_through
 from gateway.config import DEVICES_TOPIC, BridgeSection
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
 from gateway.mqtt.properties import (
@@ -20,6 +19,7 @@ from gateway.mqtt.properties import (
     Properties,
     PropertyId,
     decode_properties,
+    pass_through,
 )
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_U16, Reader, encode_varint

@@ -36,5 +36,5 @@ The files in layers; a file imports only from lower layers, even for types (`mak
     marks.py           anti-replay windows of boards
     pauses.py, pause.py  publishers that were refused for now; lack.py: reasons of a refusal
     spool.py, retained.py, will.py   other destinations of messages
-    topic.py, store_rows.py, message_ids.py
+    topic.py, store_rows.py
 """

@@ -17,19 +17,20 @@ from gateway.access.peer import Peer
 from gateway.access.rules import Acl, Policy
 from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
-from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.pause import Pause
 from gateway.broker.pauses import client_key
-from gateway.broker.publish_run import LARGE, PUBLISH, QOS_BITS, Piece, PublishRun
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import blame
 from gateway.broker.session import NEXT, Session, State
 from gateway.broker.topic import Topic
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError
+from gateway.mqtt.message_ids import IDENTIFIERS
 from gateway.mqtt.packets import Connack, Disconnect, Packet, Side, Version
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
+from gateway.mqtt.runs import LARGE, PUBLISH, QOS_BITS, Piece
 from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
 from gateway.system.usage import origin

@@ -19,7 +19,6 @@ from __future__ import annotations
 from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
-from gateway.broker.message_ids import sequence_of
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Session, State
@@ -27,8 +26,9 @@ from gateway.broker.spool import Identity
 from gateway.broker.topic import Topic
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
+from gateway.mqtt.message_ids import sequence_of
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
-from gateway.mqtt.properties import Properties, PropertyId, encode_properties
+from gateway.mqtt.properties import Properties, PropertyId, pass_through
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import acknowledgements
 from gateway.mqtt.wire import encode_string
@@ -42,7 +42,6 @@ _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: the gateway"
     " reads from the client more slowly"
 )
-_NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
 def receive(
@@ -304,20 +303,6 @@ def _name(connection: Connection, alias: int, topic: Topic) -> None:
     if not connection.remember(topic.wire):
         text = "PUBLISH: the names of the topic aliases of all clients take too much memory"
         raise ProtocolError(f"{text} (limits.memory_bytes)", ReasonCode.QUOTA_EXCEEDED)
-
-
-def pass_through(properties: Properties) -> bytes:
-    """Return the properties that subscribers get unchanged [MQTT-3.3.2-4, -15, -16, -17, -20],
-    encoded, without the property length.
-    """
-    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_THROUGH}
-    if not kept:
-        return b""
-    block = encode_properties(kept)
-    start = 1
-    while block[start - 1] & 0x80:
-        start += 1
-    return block[start:]
 
 
 def _stated_identity(

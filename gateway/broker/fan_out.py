@@ -17,7 +17,7 @@ from collections.abc import Callable
 from gateway.broker.core import Core
 from gateway.broker.delivery import PAGE_LOW, Undelivered
 from gateway.broker.lack import Bound, Lack
-from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
+from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.queue_limits import (
     bound_key,
     bounds,
@@ -35,6 +35,7 @@ from gateway.broker.spool import ROW_OVERHEAD, Identity
 from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import RETAIN
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.system.logs import about
 from gateway.system.usage import Account, Origin

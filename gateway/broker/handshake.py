@@ -19,7 +19,6 @@ import secrets
 from gateway.access.peer import DeviceIdentity
 from gateway.access.rules import Ask, SlowCheck
 from gateway.broker.connection import Connection
-from gateway.broker.exchanges import pass_through
 from gateway.broker.refusals import refused, say
 from gateway.broker.session import NEVER, Session, State
 from gateway.broker.will import StoredWill
@@ -27,7 +26,7 @@ from gateway.config import IDENTITY, READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
-from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.properties import Properties, PropertyId, pass_through
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
 from gateway.system.usage import origin

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from gateway.broker.delivery import Delivery
-from gateway.broker.message_ids import IDENTIFIERS, number_of, packet_id
+from gateway.mqtt.message_ids import IDENTIFIERS, number_of, packet_id
 
 
 class InFlight:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.broker.message_ids import sequence_of, unpack_set
 from gateway.broker.store_rows import MarkRow
+from gateway.mqtt.message_ids import sequence_of, unpack_set
 
 WINDOW = 64
 """Number of sequences below the highest one that a window covers."""

@@ -2,33 +2,22 @@
 and payload.
 
 In: a run of PUBLISH packets from the receive buffer, a decoded PUBLISH, or a row of the store. Out:
-the PUBLISH packets for a receiver of any version, QoS and options.
+its weight against bounds, its row in the store, and the bytes that its packets for a receiver
+share (`gateway/mqtt/runs.py` makes the packets).
 
 Most runs contain one publication. A run of a busy publisher contains dozens. Checks, routing,
 storage and encoding take one step per run, not one per publication, which makes Python fast enough.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, packet_id
 from gateway.broker.topic import Topic
-from gateway.mqtt.runs import Publishes
-from gateway.mqtt.wire import encode_varint, pack_u16
+from gateway.mqtt.runs import Publishes, publish_shape
 from gateway.system.usage import Account, Origin
-
-PUBLISH = 0x30
-DUP = 0x08
-RETAIN = 0x01
-QOS_BITS = 0x06
 
 OVERHEAD = 64
 """Bytes that are counted for a queued message in addition to its payload. Properties, and the part
 of a topic name beyond this length, are counted as well."""
-
-LARGE = 16_384
-"""Size in bytes from which receivers get a view of a payload in place of a copy."""
-Piece = bytes | memoryview
 
 _KNOWN_SHAPES = 4
 """Largest number of cached PUBLISH headers (the bytes before the payload) for one topic."""
@@ -134,7 +123,7 @@ class PublishRun(Publishes[Topic]):
         """
         topic = self.topic
         if self.properties or extra:
-            return _shape(
+            return publish_shape(
                 first,
                 version5,
                 topic.wire if name is None else name,
@@ -146,61 +135,5 @@ class PublishRun(Publishes[Topic]):
         if shape is None:
             if len(topic.shapes) >= _KNOWN_SHAPES:
                 topic.shapes.clear()
-            shape = topic.shapes[key] = _shape(first, version5, topic.wire, b"", self.size)
+            shape = topic.shapes[key] = publish_shape(first, version5, topic.wire, b"", self.size)
         return shape
-
-    def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
-        """Return the PUBLISH packets of `count` publications from index `skip` on. number: message
-        number of the first publication, which determines the packet identifiers; 0 at QoS 0.
-        """
-        head, tail = shape
-        raw, stride = self.raw, self.stride
-        if count == 1:
-            payload = raw[skip * stride + self.payload_at : (skip + 1) * stride]
-            if number:
-                return b"".join((head, pack_u16((number - 1) % IDENTIFIERS + 1), tail, payload))
-            return b"".join((head, tail, payload))
-        at, id_at = skip * stride, self.id_at
-        if number:
-            ids = packet_id(number) - 1
-            if (
-                len(head) == id_at
-                and tail == raw[at + id_at + 2 : at + self.payload_at]
-                and head[1:] == raw[at + 1 : at + id_at]
-            ):
-                same = bytearray(raw[at : at + count * stride])
-            else:
-                gap = head + b"\0\0" + tail
-                id_at, stride = len(head), len(gap) + self.size
-                same = bytearray(gap + gap.join(self.payloads(skip, count)))
-            same[::stride] = head[:1] * count
-            same[id_at::stride] = HIGH[ids : ids + count]
-            same[id_at + 1 :: stride] = LOW[ids : ids + count]
-            return bytes(same)
-        head += tail
-        if not id_at and len(head) == self.payload_at and head == raw[at : at + len(head)]:
-            return raw[at : at + count * stride]
-        return head + head.join(self.payloads(skip, count))
-
-    def pieces(
-        self, shape: tuple[bytes, bytes], number: int, skip: int, count: int
-    ) -> Sequence[Piece]:
-        """Return the same as `packets`, in pieces. Large payloads stay views of the run's bytes, of
-        which there is one copy, however many receivers there are.
-        """
-        if self.size < LARGE:
-            return (self.packets(shape, number, skip, count),)
-        (head, tail), view, found = shape, memoryview(self.raw), list[Piece]()
-        for index in range(count):
-            middle = pack_u16((number + index - 1) % IDENTIFIERS + 1) if number else b""
-            end = (skip + index + 1) * self.stride
-            found += b"".join((head, middle, tail)), view[end - self.size : end]
-        return found
-
-
-def _shape(
-    first: int, version5: bool, topic: bytes, properties: bytes, size: int
-) -> tuple[bytes, bytes]:
-    tail = encode_varint(len(properties)) + properties if version5 else b""
-    length = len(topic) + len(tail) + size + (2 if first & QOS_BITS else 0)
-    return b"%c%b%b" % (first, encode_varint(length), topic), tail

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import WINDOW, Mark
-from gateway.broker.message_ids import pack_bits, unpack_set
+from gateway.mqtt.message_ids import pack_bits, unpack_set
 from gateway.mqtt.wire import pack_u16
 
 _FEW = 128

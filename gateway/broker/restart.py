@@ -11,7 +11,6 @@ from typing import cast
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery
-from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
@@ -23,6 +22,7 @@ from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
 from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
+from gateway.mqtt.message_ids import packet_id, unpack_ids
 from gateway.system.usage import Account, Origin
 
 

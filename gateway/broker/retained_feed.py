@@ -15,8 +15,7 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.broker.retained import Retained, RetainedMessages
-from gateway.broker.topic import FilterMap
-from gateway.mqtt.topics import split_shared
+from gateway.mqtt.topics import FilterMap, split_shared
 
 _PAGE_TOPICS = 512
 """Number of topics that one step compares with filters."""

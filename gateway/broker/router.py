@@ -21,12 +21,13 @@ from collections.abc import Callable
 
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
-from gateway.broker.topic import Node, Subscription, Topic, TopicIndex
+from gateway.broker.topic import Subscription, Topic, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import (
     SHARE_PREFIX,
     SYSTEM_PREFIX,
+    Node,
     split_shared,
     topic_matches,
     topic_name_problem,

@@ -19,7 +19,7 @@ A QoS 2 PUBLISH is sent after the commit that contains it, and so is every messa
 gateway: the number belongs to this message forever. The end of a delivery goes to disk with the
 next commit, and nothing waits for it. After a power cut the receiver sees at worst a repeated
 PUBREL, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
-(`message_ids.py`), so it is the same after a power cut.
+(`gateway/mqtt/message_ids.py`), so it is the same after a power cut.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ from gateway.broker.delivery import (
 )
 from gateway.broker.in_flight import InFlight
 from gateway.broker.ledger import Ledger
-from gateway.broker.message_ids import IDENTIFIERS, packet_id, packet_ids
-from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
+from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.config import QueueSection
+from gateway.mqtt.message_ids import IDENTIFIERS, packet_id, packet_ids
+from gateway.mqtt.runs import DUP, PUBLISH, QOS_BITS
 from gateway.mqtt.wire import pack_u16
 
 

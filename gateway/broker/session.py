@@ -15,7 +15,7 @@ from gateway.access.peer import Peer
 from gateway.access.rules import Acl, Policy
 from gateway.broker.delivery import Receiver
 from gateway.broker.ledger import Holder, Ledger
-from gateway.broker.publish_run import Piece, PublishRun
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
@@ -24,6 +24,7 @@ from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
 from gateway.config import QueueSection
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import Piece
 from gateway.system.usage import Account, Origin
 
 NEVER = 0xFFFF_FFFF

@@ -1,16 +1,14 @@
-"""Topic Names, filters, and trees of their levels (MQTT 5, section 4.7).
+"""Topics and subscriptions, and the index of the topics that a filter may match (MQTT 5, 4.7).
 
-In: a checked name; the filters of subscriptions. Out: the name's bytes in packets, and cached
-headers of packets. Filters are in a tree of `Node`s, so filters that do not match a name take no
-time. Names are in a `TopicIndex`, so a new filter finds the names whose routes it changes without
-visiting other names.
+In: a checked Topic Name; the filters of subscriptions. Out: the name's bytes in packets, and cached
+headers of packets. Names are in a `TopicIndex`, so a new filter finds the names whose routes it
+changes without visiting other names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX
@@ -63,78 +61,6 @@ class Subscription:
     def extra(self) -> bytes:
         """The Subscription Identifier as an encoded property, empty without one."""
         return b"\x0b" + encode_varint(self.identifier) if self.identifier else b""
-
-
-V = TypeVar("V")
-
-
-class Node:
-    """A node of a tree of filters, for one level. Filters with equal first levels share nodes."""
-
-    __slots__ = ("children",)
-
-    def __init__(self) -> None:
-        self.children: dict[str, Self] = {}
-
-    def at(self, topic_filter: str) -> Self:
-        """Return the node of a filter below this one, created if need be."""
-        node = self
-        for level in topic_filter.split("/"):
-            below = node.children.get(level)
-            if below is None:
-                below = node.children[level] = type(self)()
-            node = below
-        return node
-
-    def matching(self, name: str) -> Iterator[Self]:
-        """Yield the nodes of all filters that match a topic name. A wildcard in first place never
-        matches `$…` [MQTT-4.7.2-1].
-        """
-        nodes = [self]
-        wildcards = name[0] != "$"
-        for level in name.split("/"):
-            below = []
-            for node in nodes:
-                children = node.children
-                if level in children:
-                    below.append(children[level])
-                if wildcards:
-                    if "+" in children:
-                        below.append(children["+"])
-                    if "#" in children:
-                        yield children["#"]
-            wildcards = True
-            nodes = below
-        for node in nodes:
-            yield node
-            if "#" in node.children:
-                yield node.children["#"]
-
-
-class _Leaf(Node):
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value: object = None
-
-
-class FilterMap(Generic[V]):
-    """A map from filters to values, queried by topic name."""
-
-    def __init__(self) -> None:
-        self._root = _Leaf()
-
-    def __setitem__(self, topic_filter: str, value: V) -> None:
-        self._root.at(topic_filter).value = value
-
-    def matching(self, name: str) -> list[V]:
-        """Return the values of all filters that match."""
-        return [
-            node.value  # type: ignore[misc]
-            for node in self._root.matching(name)
-            if node.value is not None
-        ]
 
 
 _MANY = 1024

@@ -269,6 +269,11 @@ def encode_properties(properties: Properties | None) -> bytes:
     """
     if not properties:
         return b"\0"
+    block = _block(properties)
+    return encode_varint(len(block)) + block
+
+
+def _block(properties: Properties) -> bytes:
     parts: list[bytes] = []
     for identifier, value in properties.items():
         rule, head = _RULES[identifier], identifier.to_bytes(1, "big")
@@ -276,5 +281,14 @@ def encode_properties(properties: Properties | None) -> bytes:
             if rule.number and not rule.low <= item <= rule.high:
                 raise ValueError(f"property {rule.name} must not be {item}")
             parts += head, rule.write(item)
-    block = b"".join(parts)
-    return encode_varint(len(block)) + block
+    return b"".join(parts)
+
+
+_NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
+
+
+def pass_through(properties: Properties) -> bytes:
+    """Return the properties that subscribers get unchanged [MQTT-3.3.2-4, -15, -16, -17, -20],
+    encoded, without the property length.
+    """
+    return _block({key: item for key, item in properties.items() if key not in _NOT_PASSED_THROUGH})

@@ -2,8 +2,14 @@
 subscriptions.
 
 In and out: str. `*_problem` functions return the fault in words, or None, so that packets, config
-files and command lines can each report the fault in their own way.
+files and command lines can each report the fault in their own way. Many filters are matched in a
+tree of `Node`s, so filters that do not match a name take no time.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, Self, TypeVar
 
 SHARE_PREFIX = "$share/"
 SYSTEM_PREFIX = "$SYS"
@@ -95,3 +101,75 @@ def covers(allowed: str, wanted: str) -> bool:
         if position == len(inner) or inner[position] == "#" or level not in ("+", inner[position]):
             return False
     return len(outer) == len(inner)
+
+
+V = TypeVar("V")
+
+
+class Node:
+    """A node of a tree of filters, for one level. Filters with equal first levels share nodes."""
+
+    __slots__ = ("children",)
+
+    def __init__(self) -> None:
+        self.children: dict[str, Self] = {}
+
+    def at(self, topic_filter: str) -> Self:
+        """Return the node of a filter below this one, created if need be."""
+        node = self
+        for level in topic_filter.split("/"):
+            below = node.children.get(level)
+            if below is None:
+                below = node.children[level] = type(self)()
+            node = below
+        return node
+
+    def matching(self, name: str) -> Iterator[Self]:
+        """Yield the nodes of all filters that match a topic name. A wildcard in first place never
+        matches `$…` [MQTT-4.7.2-1].
+        """
+        nodes = [self]
+        wildcards = name[0] != "$"
+        for level in name.split("/"):
+            below = []
+            for node in nodes:
+                children = node.children
+                if level in children:
+                    below.append(children[level])
+                if wildcards:
+                    if "+" in children:
+                        below.append(children["+"])
+                    if "#" in children:
+                        yield children["#"]
+            wildcards = True
+            nodes = below
+        for node in nodes:
+            yield node
+            if "#" in node.children:
+                yield node.children["#"]
+
+
+class _Leaf(Node):
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: object = None
+
+
+class FilterMap(Generic[V]):
+    """A map from filters to values, queried by topic name."""
+
+    def __init__(self) -> None:
+        self._root = _Leaf()
+
+    def __setitem__(self, topic_filter: str, value: V) -> None:
+        self._root.at(topic_filter).value = value
+
+    def matching(self, name: str) -> list[V]:
+        """Return the values of all filters that match."""
+        return [
+            node.value  # type: ignore[misc]
+            for node in self._root.matching(name)
+            if node.value is not None
+        ]

@@ -17,11 +17,11 @@ from typing import Protocol
 from gateway.broker import dispatch
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
-from gateway.broker.publish_run import Piece
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.links.transport import Lingering, Transport
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import Piece
 from gateway.runtime.output import MANY, Output
 
 _FEW = 4_096

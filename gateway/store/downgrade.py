@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from gateway.broker.message_ids import unpack_set
+from gateway.mqtt.message_ids import unpack_set
 from gateway.mqtt.wire import pack_u16
 from gateway.store import twins
 from gateway.store.move_records import without_move

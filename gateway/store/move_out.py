@@ -14,8 +14,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
+from gateway.mqtt.message_ids import packet_id, unpack_ids
 from gateway.store import move_records as to
 from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record

@@ -37,8 +37,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
+from gateway.mqtt.message_ids import IDENTIFIERS, packet_id, unpack_ids
 from gateway.store import meta, twins
 from gateway.store.cells import broken, sound, teach
 from gateway.store.move_rows import name_of

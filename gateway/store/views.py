@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
+from gateway.mqtt.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.store.cells import sound, teach
 from gateway.store.move_rows import name_of
 from gateway.store.references import missing

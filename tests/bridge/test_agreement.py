@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of, step, step_in_doubt
 from gateway.bridge.translate import MARK
-from gateway.broker.exchanges import pass_through
 from gateway.broker.retained import Retained
-from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.properties import Properties, PropertyId, pass_through
 
 A, B, C = (digest(text) for text in (b"a", b"b", b"c"))
 MANY = 300

@@ -16,8 +16,8 @@ import pytest
 from gateway.bridge import aside as bridge_aside
 from gateway.bridge.aside import BridgeAside
 from gateway.bridge.setting_aside import set_aside
-from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.errors import OncewayError
+from gateway.mqtt.message_ids import packet_id, unpack_ids
 from gateway.runtime import administration
 from tests.broker.harness import World
 from tests.broker.test_aside import MOST, flying

@@ -38,6 +38,7 @@ from gateway.config import QuotaSection
 from gateway.errors import OncewayError
 from gateway.links.transport import Transport
 from gateway.mqtt import encode as encoding
+from gateway.mqtt import message_ids, runs, topics
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -110,7 +111,7 @@ def modules() -> list[ModuleType]:
         importlib.import_module(f"gateway.broker.{item.name}")
         for item in pkgutil.iter_modules(gateway.broker.__path__)
     ]
-    return [*found, rules, engine, client_link, encoding]
+    return [*found, rules, message_ids, runs, topics, engine, client_link, encoding]
 
 
 def calls() -> Iterator[Call]:
@@ -762,7 +763,8 @@ _END = {"disconnect", "lost", "end", "_farewell", "on_disk", "on_two_disks"}
 _OF_A_CLASS = {
     Connection: _PACKETS_OUT | _END,
     PacketStream: {"feed", "take"},
-    PublishRun: {"shape", "packets"},
+    PublishRun: {"shape"},
+    runs.Publishes: {"packets"},
     encoding: {"encode", "encode_within", "acknowledgements"},
 }
 OWN = {

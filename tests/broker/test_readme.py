@@ -16,13 +16,13 @@ from gateway.broker import (
     marks,
     pause,
     pauses,
-    publish_run,
     receive_flow,
     retained_feed,
     router,
 )
 from gateway.config import Config
 from gateway.links import counted_server, fragments, websocket
+from gateway.mqtt import runs
 from gateway.runtime import client_link, engine
 from gateway.system import log_flood, log_throttle, usage
 from gateway.web import page, page_logins, server
@@ -128,7 +128,7 @@ def test_defaults_of_keys_in_the_table_are_those_of_the_configuration() -> None:
                 f"more than {client_link.MANY:,} bytes",
             ],
         ),
-        ("a large payload", [f"({_bytes(publish_run.LARGE)})"]),
+        ("a large payload", [f"({_bytes(runs.LARGE)})"]),
         ("queues", [f"{delivery.MOST_PENDING:,} messages or {_bytes(delivery.PAGE_BYTES)}"]),
         ("subscriptions", [f"{router._DEEP_LEVELS:,} levels deeper than twelve"]),
         (

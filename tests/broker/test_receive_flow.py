@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from gateway.broker.delivery import NeededRows
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import Mark
-from gateway.broker.message_ids import unpack_set
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.config.sections import LimitsSection
 from gateway.mqtt.encode import encode
+from gateway.mqtt.message_ids import unpack_set
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World

@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.broker.connection import Connection
-from gateway.broker.publish_run import LARGE
 from gateway.mqtt.packets import Disconnect, Publish, Version
+from gateway.mqtt.runs import LARGE
 from gateway.runtime.client_link import ClientLink
 from tests.broker.harness import Client, World
 

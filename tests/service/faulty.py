@@ -14,10 +14,10 @@ from typing import Any
 from gateway.access.rules import ByAcl
 from gateway.broker.changes import Changes
 from gateway.broker.connection import Connection
-from gateway.broker.publish_run import PublishRun
 from gateway.broker.router import Router
 from gateway.broker.spool import Spool
 from gateway.links.tcp import TcpTransport
+from gateway.mqtt.runs import Publishes
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime.client_link import ClientLink
 from gateway.store import writer
@@ -37,7 +37,7 @@ def _is_victim(transport: Any) -> bool:
 
 OWN: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "take": (Connection, "take", lambda self: self.client == VICTIM and self.session is not None),
-    "encode": (PublishRun, "packets", lambda self, *_: _is_poison(self)),
+    "encode": (Publishes, "packets", lambda self, *_: _is_poison(self)),
     "decode": (PacketStream, "_decode", lambda self, *_: POISON.encode() in self.fresh),
     "judge": (ByAcl, "refuses_publish", lambda self, caller, topic: topic == POISON),
     "write": (TcpTransport, "write", lambda self, data: POISON.encode() in data),

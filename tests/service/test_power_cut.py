@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.message_ids import unpack_ids
+from gateway.mqtt.message_ids import unpack_ids
 from gateway.mqtt.packets import (
     Connect,
     Pubcomp,

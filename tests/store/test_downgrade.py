@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.broker.message_ids import pack_bits, unpack_ids
 from gateway.broker.store_rows import Commit
+from gateway.mqtt.message_ids import pack_bits, unpack_ids
 from gateway.store import downgrade as module
 from gateway.store import twins
 from gateway.store.apply import apply

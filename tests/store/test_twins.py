@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.broker.message_ids import unpack_set
 from gateway.broker.store_rows import Commit
 from gateway.errors import OncewayError
+from gateway.mqtt.message_ids import unpack_set
 from gateway.store import meta, twins
 from gateway.store.apply import apply
 from gateway.store.check import check

@@ -11,11 +11,12 @@ from __future__ import annotations
 from gateway.broker.core import Core
 from gateway.broker.delivery import Undelivered
 from gateway.broker.fan_out import deliver, distribute, redistribute
-from gateway.broker.publish_run import RETAIN, PublishRun
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.router import Route
 from gateway.broker.session import Session
 from gateway.config import INSIDE
+from gateway.mqtt.runs import RETAIN
 from gateway.site.moving.addresses import Address, Kind, Stage, address, share_number
 from gateway.site.moving.cuts import end_if_over, say
 from gateway.site.moving.session_move import SessionMove, move_of

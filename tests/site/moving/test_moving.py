@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.access.peer import DeviceIdentity
-from gateway.broker.message_ids import unpack_ids, unpack_set
 from gateway.config import QueueSection
+from gateway.mqtt.message_ids import unpack_ids, unpack_set
 from gateway.mqtt.packets import (
     Connack,
     Connect,

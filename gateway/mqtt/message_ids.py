@@ -48,7 +48,7 @@ def sequence_of(identifier: int, near: int) -> int:
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """Return the packet identifiers in a column of the table `flow`: 16 bits each, big-endian."""
+    """Return the packet identifiers of a list for the store: 16 bits each, big-endian."""
     return unpack(f">{len(data) // 2}H", data)
 
 
