@@ -16,7 +16,7 @@ The files in layers; a file imports only from lower layers, even for types (`mak
     broker.py          the whole broker; work that is due; effects of a message (settle)
     refusals.py        refusals and internal errors, counted and logged
     admission.py       number and rate of clients
-    restart.py         the state after a start;  sys_topics.py: `$SYS`
+    restart.py         the state after a start
     queue_pages.py     pages of long queues, read from the store
     fan_out.py         routing of a publication: sessions, shared subscriptions, spool, retained
     queue_limits.py    full queues
@@ -26,7 +26,6 @@ The files in layers; a file imports only from lower layers, even for types (`mak
     neighbours.py      the broker's interface to peer gateways, for a gateway without any
     effects.py         side effects of a message, carried out after the message
     router.py          finds the subscriptions of a topic, and the next subscriber of a shared one
-    view.py            views of a session for users
     session.py         the state of a client: receive_flow.py (Delivery Method B), send_flow.py
                        (its queue), in_flight.py (messages in flight), retained_feed.py
 

@@ -30,10 +30,10 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import shorten_longest_queues
 from gateway.broker.refusals import INTERNAL_ERROR, blame, say
 from gateway.broker.restart import take_over
+from gateway.broker.retained import RetainedMessages
 from gateway.broker.retained_changes import expire
 from gateway.broker.session import Attached, Session, State
 from gateway.broker.store_rows import Commit, Recovered
-from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill
 from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
@@ -65,7 +65,8 @@ class Broker(Core):
     ) -> None:
         super().__init__(config, state, neighbours)
         self.admission = Admission(self)
-        self.system = SystemTopics(self)
+        self.system_messages: Callable[[], RetainedMessages] = RetainedMessages
+        """Returns the retained messages below `$SYS`. Set by the broker's caller."""
         self.dirty: list[Attached] = []
         """Connections with bytes to write, or to be closed. The caller empties the list."""
         self.questions: list[Ask] = []
@@ -508,8 +509,6 @@ class Broker(Core):
         for session in islice(expired, _AT_ONCE):
             self.effects.end(session)
         self.neighbours.advance()
-        self.settle()
-        self.system.advance()
         self.settle()
         self.accounts.sweep(now)
         self.origins.sweep()

@@ -109,7 +109,7 @@ def _want_retained(connection: Connection, session: Session, topic_filter: str) 
     if topic_filter.startswith(SHARE_PREFIX):
         return
     system = topic_filter.startswith(SYSTEM_PREFIX)
-    source = broker.system.current() if system else broker.retained
+    source = broker.system_messages() if system else broker.retained
     if source.count:
         session.feed = session.feed or RetainedFeed()
         session.feed.add(topic_filter, source)

@@ -46,6 +46,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.client_link import ClientLink
 from gateway.runtime.clock import Clock
 from gateway.runtime.output import Output
+from gateway.runtime.sys_topics import SystemTopics
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer, is_damage
 from gateway.system.causes import FULL, cause
@@ -107,6 +108,7 @@ class Engine:
         self.gathering: asyncio.TimerHandle | None = None
         """Timer for the end of the wait for `awaited` clients; None while there is no wait."""
         self.output = Output(self, self._loop)
+        self.system = SystemTopics(broker)
         self.commits = Commits(self, folder, writer, self._loop)
         trusted = Trusted(folder / TRUSTED if asker is None else None)
         self._logins = Logins(self._loop, partial(self.do, self._check_answered), asker, trusted)
@@ -378,6 +380,7 @@ class Engine:
         self.broker.set_clock(self.clock.utc_start(self._loop.time()))
         self.output.see_progress()
         self.broker.advance()
+        self.system.advance()
         self.commits.tick()
         self._ticked = self._loop.time()
 

@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 from gateway.broker.broker import Broker
 from gateway.broker.session import Session
-from gateway.broker.view import moved_view, view
+from gateway.mqtt.packets import Version
+from gateway.store.session_views import SessionView, expiry_of, moved_view, subscription_view
 
 Row = dict[str, Any]
+_VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 
 
 class Places(Protocol):
@@ -20,7 +22,7 @@ class Places(Protocol):
 
 
 def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
-    """Yield a row for each session (`gateway/broker/view.py`). In a site, also yield a row for each
+    """Yield a row for each session (`SessionView`). In a site, also yield a row for each
     session that has departed and has not arrived yet. `place` is set for special sessions: `in
     doubt`, `given to MEMBER`.
     """
@@ -34,3 +36,32 @@ def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
 def place_of(session: Session, places: Places | None) -> Row:
     place = places.state_of(session) if places is not None else None
     return {} if place is None else {"place": place}
+
+
+def view(session: Session, now: float) -> SessionView:
+    """Return a view of a session. now: seconds on the broker's time axis."""
+    connection, send_flow = session.connection, session.send_flow
+    return SessionView(
+        client=session.client,
+        connected=connection is not None,
+        address=connection.peer.address if connection else None,
+        version=_VERSIONS[Version(connection.version)] if connection else None,
+        user=session.user,
+        device=session.incarnation != 0,
+        expiry_s=expiry_of(session.expiry),
+        away_s=None if session.departed is None else int(now - session.departed),
+        queued=send_flow.messages,
+        queued_bytes=send_flow.size,
+        inflight=send_flow.flights.count,
+        receiving=len(session.receive_flow.received),
+        subscriptions=len(session.subscriptions),
+    )
+
+
+def details(session: Session, now: float) -> dict[str, Any]:
+    """Return the fields of a `SessionView` as a dictionary, and each subscription in full."""
+    return asdict(view(session, now)) | {
+        "subscriptions": [
+            asdict(subscription_view(item)) for item in session.subscriptions.values()
+        ]
+    }

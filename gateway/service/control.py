@@ -76,8 +76,6 @@ from gateway.boards.expected import NEVER
 from gateway.boards.intervals import parse
 from gateway.boards.listening import PATIENCE_S
 from gateway.boards.shared_settings import share
-from gateway.broker.sys_topics import figures
-from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
 from gateway.errors import OncewayError, Unknown
 from gateway.links.lora.status import Overheard
@@ -85,7 +83,8 @@ from gateway.mqtt.errors import quote
 from gateway.payload.readings import iso
 from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
-from gateway.runtime.session_rows import Places, place_of, session_rows
+from gateway.runtime.session_rows import Places, details, place_of, session_rows
+from gateway.runtime.sys_topics import figures
 from gateway.service import device_commands
 from gateway.system.causes import advised
 from gateway.system.logs import about

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.broker.view import IN_DOUBT, moved_view
 from gateway.commands import control_client as control
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, NoGateway, running_folder
 from gateway.errors import Unknown
 from gateway.runtime.clock import Clock
 from gateway.store import views
+from gateway.store.session_views import IN_DOUBT, moved_view
 from gateway.system.logs import printable
 
 app = typer.Typer(help="Sessions of the gateway's clients: list, show, end.", no_args_is_help=True)

@@ -1,7 +1,7 @@
 """Views of a store for people: retained messages at any time, and the rest while no gateway runs. A
 few functions change the store of a stopped gateway.
 
-In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages,
+In: a data directory. Out: sessions as `session_views.py` describes them, retained messages,
 messages that are set aside, and the newest publications of boards.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.topic import Subscription
-from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.mqtt.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.store.cells import sound, teach
 from gateway.store.move_rows import name_of
@@ -30,6 +29,7 @@ from gateway.store.schema import (
     existing,
     unusable,
 )
+from gateway.store.session_views import SessionView, expiry_of, subscription_view
 from gateway.store.uptime import axis, uptime
 from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.broker.retained import Retained
-from gateway.broker.view import view
+from gateway.runtime.session_rows import view
 from gateway.web.messages import payload_text
 from gateway.web.sight import Sight
 from gateway.web.source import Source

@@ -26,11 +26,11 @@ from gateway import __version__
 from gateway.boards.expected import WORDS
 from gateway.broker.lack import Bound
 from gateway.broker.ledger import Request
-from gateway.broker.sys_topics import take_figures
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.sys_topics import take_figures
 from gateway.store.checkpoint import LogJob
 from gateway.store.schema import FILE
 from gateway.store.times import BOUNDS_S, Histogram

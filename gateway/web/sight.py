@@ -21,10 +21,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from gateway.broker.broker import Broker
-from gateway.broker.view import SessionView
 from gateway.config import PageSection
 from gateway.mirror.last import UNKNOWN, LastReadings, Series
 from gateway.payload.readings import Reading
+from gateway.store.session_views import SessionView
 from gateway.system.amounts import amount
 
 Row = dict[str, Any]

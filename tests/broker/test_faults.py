@@ -61,7 +61,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
-from gateway.runtime import client_link, engine
+from gateway.runtime import client_link, engine, sys_topics
 from gateway.runtime.administration import dismiss
 from gateway.runtime.client_link import ClientLink
 from gateway.site.moving.neighbours import site_of
@@ -111,7 +111,7 @@ def modules() -> list[ModuleType]:
         importlib.import_module(f"gateway.broker.{item.name}")
         for item in pkgutil.iter_modules(gateway.broker.__path__)
     ]
-    return [*found, rules, message_ids, runs, topics, engine, client_link, encoding]
+    return [*found, rules, message_ids, runs, topics, sys_topics, engine, client_link, encoding]
 
 
 def calls() -> Iterator[Call]:

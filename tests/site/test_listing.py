@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.view import moved_view
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
 from gateway.site.rules.session_list import Told, Want, What, decode, encode
 from gateway.site.wiring import session_list as site_listing
 from gateway.site.wiring.session_list import MOST_WANTED, PAGE_BYTES, PAGE_ROWS, Counts, Listing
+from gateway.store.session_views import moved_view
 from tests.links.board import until
 
 COUNTS = Counts(3, 2, 1, 0)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker import view
 from gateway.mqtt.packets import Puback, Publish, Pubrec, Will
 from gateway.mqtt.properties import PropertyId
+from gateway.runtime.session_rows import details, view
 from gateway.store import views
 from gateway.store.schema import FILE, StoreError, make_folder, open_store
 from tests.broker.harness import World
@@ -54,7 +54,7 @@ def test_the_store_shows_a_session_as_the_broker_did(world: World, tmp_path: Pat
         client.drop()
     world.sleep(10)
     world.commit()
-    live = [view.view(session, world.broker.now) for session in world.broker.sessions.values()]
+    live = [view(session, world.broker.now) for session in world.broker.sessions.values()]
     stored = views.sessions(tmp_path, None)
     assert [(item.client, item.expiry_s) for item in stored] == [
         ("quiet", 300),
@@ -77,7 +77,7 @@ def test_the_store_shows_a_session_as_the_broker_did(world: World, tmp_path: Pat
 def test_a_connected_session_shows_its_connection(world: World) -> None:
     client = world.durable("c", properties=EXPIRES_SOON)
     client.subscribe("a", qos=1)
-    found = view.details(world.broker.sessions["c"], world.broker.now)
+    found = details(world.broker.sessions["c"], world.broker.now)
     assert (found["connected"], found["address"], found["version"], found["away_s"]) == (
         True,
         "memory",
@@ -94,7 +94,7 @@ def test_the_subscriptions_in_the_store_are_those_of_the_broker(
     a_mixed_lot(world)
     found = views.session(tmp_path, "busy", None)
     assert found is not None
-    live = view.details(world.broker.sessions["busy"], world.broker.now)
+    live = details(world.broker.sessions["busy"], world.broker.now)
     assert sorted(found["subscriptions"], key=str) == sorted(live["subscriptions"], key=str)
     assert {item["topic_filter"]: item["identifier"] for item in found["subscriptions"]} == {
         "a/#": 7,

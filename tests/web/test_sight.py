@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
-from gateway.broker.view import SessionView
 from gateway.config import Config, PageSection, parse
 from gateway.mirror.last import LONGEST_TOPIC, MOST_TOPICS, LastReadings
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.payload.readings import Reading
 from gateway.service.cli import app
+from gateway.store.session_views import SessionView
 from gateway.web.page import Needs, PageServer
 from gateway.web.sight import Sight, Sights, advice
 from tests.service.wire import wire

@@ -25,7 +25,6 @@ from gateway.access.rules import Refusal, WaitingCaller
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import released
 from gateway.broker.session import Session, State
-from gateway.broker.view import IN_DOUBT
 from gateway.mqtt.packets import Connect, Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.engine import Engine
@@ -39,6 +38,7 @@ from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
 from gateway.store.move_rows import key_of, name_of
 from gateway.store.schema import FILE, connect_to_read
+from gateway.store.session_views import IN_DOUBT
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from gateway.broker.view import SessionView
 from gateway.errors import OncewayError
 from gateway.site.rules.session_list import Told, Want, What, decode, encode
+from gateway.store.session_views import SessionView
 
 PAGE_ROWS = 256
 PAGE_BYTES = 200_000

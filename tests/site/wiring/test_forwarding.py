@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.sys_topics import take_figures
 from gateway.config import MEMBER, Config, QueueSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -22,6 +21,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import InternalClient, forget_members
+from gateway.runtime.sys_topics import take_figures
 from gateway.site.forwarding.messages import FIRST
 from gateway.store.move_rows import name_of
 from tests.broker.harness import FOREVER

@@ -1,5 +1,5 @@
-"""Views of a session for users. In: a session of a running broker. `gateway/store/views.py` gives
-the same views of a session in the store.
+"""Views of a session for users, the same of a running broker's session
+(`gateway/runtime/session_rows.py`) and of a session in a closed store (`views.py`).
 """
 
 from __future__ import annotations
@@ -7,11 +7,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.broker.session import NEVER, Session
+from gateway.broker.session import NEVER
 from gateway.broker.topic import Subscription
-from gateway.mqtt.packets import Version
-
-_VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +51,6 @@ class SubscriptionView:
     no_local: bool
     retain_as_published: bool
     identifier: int | None
-
-
-def view(session: Session, now: float) -> SessionView:
-    """Return a view of a session. now: seconds on the broker's time axis."""
-    connection, send_flow = session.connection, session.send_flow
-    return SessionView(
-        client=session.client,
-        connected=connection is not None,
-        address=connection.peer.address if connection else None,
-        version=_VERSIONS[Version(connection.version)] if connection else None,
-        user=session.user,
-        device=session.incarnation != 0,
-        expiry_s=expiry_of(session.expiry),
-        away_s=None if session.departed is None else int(now - session.departed),
-        queued=send_flow.messages,
-        queued_bytes=send_flow.size,
-        inflight=send_flow.flights.count,
-        receiving=len(session.receive_flow.received),
-        subscriptions=len(session.subscriptions),
-    )
-
-
-def details(session: Session, now: float) -> dict[str, Any]:
-    """Return the fields of a `SessionView` as a dictionary, and each subscription in full."""
-    return asdict(view(session, now)) | {
-        "subscriptions": [
-            asdict(subscription_view(item)) for item in session.subscriptions.values()
-        ]
-    }
 
 
 def subscription_view(item: Subscription) -> SubscriptionView:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway import __version__
-from gateway.broker.core import Core
+from gateway.broker.broker import Broker
 from gateway.broker.fan_out import publish
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.retained import Retained, RetainedMessages
@@ -22,17 +22,21 @@ from gateway.mqtt.topics import SYSTEM_PREFIX
 
 
 class SystemTopics:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    """The topics, for the subscribers of `broker`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        broker.system_messages = self.current
         self._messages = RetainedMessages()
-        self._due = core.now
+        self._due = broker.now
 
     def advance(self) -> None:
         """Publish changes to subscribers. Call this about once a second."""
-        core = self._core
-        if core.router.begins(SYSTEM_PREFIX):
+        broker = self._broker
+        if broker.router.begins(SYSTEM_PREFIX):
             for item in self._look():
-                publish(core, PublishRun(core.router.topic(item.topic), item.payload), "")
+                publish(broker, PublishRun(broker.router.topic(item.topic), item.payload), "")
+            broker.settle()
 
     def current(self) -> RetainedMessages:
         """Return the last message of each topic, for a new subscriber."""
@@ -41,13 +45,13 @@ class SystemTopics:
 
     def _look(self) -> list[Retained]:
         """If an update is due, update the messages, and return those that have changed."""
-        core, interval = self._core, self._core.config.gateway.sys_interval_s
-        if not interval or core.now < self._due:
+        broker, interval = self._broker, self._broker.config.gateway.sys_interval_s
+        if not interval or broker.now < self._due:
             return []
-        self._due = core.now + interval
+        self._due = broker.now + interval
         looked = [
             Retained(f"{SYSTEM_PREFIX}/broker/{name}", "", 0, str(text).encode())
-            for name, text in figures(core).items()
+            for name, text in figures(broker).items()
         ]
         changed = [item for item in looked if self._messages.get(item.topic) != item]
         for item in changed:
@@ -55,13 +59,13 @@ class SystemTopics:
         return changed
 
 
-def figures(core: Core) -> dict[str, str | int]:
+def figures(broker: Broker) -> dict[str, str | int]:
     """Return the figures by topic, without the common prefix."""
-    statistics, found = core.statistics, take_figures(core)
+    statistics, found = broker.statistics, take_figures(broker)
     received, sent = sum(statistics.received), sum(statistics.sent)
     return {
         "version": f"onceway version {__version__}",
-        "uptime": f"{core.monotonic // 1_000_000} seconds",
+        "uptime": f"{broker.monotonic // 1_000_000} seconds",
         "clients/total": found.sessions,
         "clients/connected": found.connected,
         "clients/disconnected": found.sessions - found.connected,
@@ -76,12 +80,12 @@ def figures(core: Core) -> dict[str, str | int]:
         + statistics.expired
         + statistics.too_large,
         "publish/messages/refused": statistics.refused("publish"),
-        "subscriptions/count": core.router.count,
-        "retained messages/count": core.retained.count,
+        "subscriptions/count": broker.router.count,
+        "retained messages/count": broker.retained.count,
         "store/messages/count": found.queued,
-        "store/messages/bytes": core.queued,
-        "spool/messages/count": core.spool.count,
-        "spool/messages/bytes": core.spool.size,
+        "store/messages/bytes": broker.queued,
+        "spool/messages/count": broker.spool.count,
+        "spool/messages/bytes": broker.spool.size,
     }
 
 
@@ -99,10 +103,10 @@ class SessionFigures:
     """Messages that were sent and are not fully acknowledged."""
 
 
-def take_figures(core: Core) -> SessionFigures:
+def take_figures(broker: Broker) -> SessionFigures:
     """Collect the figures. For 10,000 sessions, this takes some milliseconds."""
     sessions = connected = durable = queued = longest = inflight = 0
-    for session in core.sessions.values():
+    for session in broker.sessions.values():
         send_flow = session.send_flow
         if not session.foreign:
             sessions += 1

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.broker.sys_topics import SystemTopics
 from gateway.config import AclSection, ConfigError, GatewaySection, QueueSection, parse
 from gateway.mqtt.packets import Connack, Puback, Publish, Pubrec, Subscription, Version, Will
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.runtime.sys_topics import SystemTopics
 from tests.broker.harness import World
 
 
@@ -145,7 +145,7 @@ def test_sys_topics_are_not_updated_without_a_subscriber(monkeypatch: pytest.Mon
     world = World()
     client = world.accepted()
     client.subscribe("#")
-    monkeypatch.setattr("gateway.broker.sys_topics.figures", lambda broker: pytest.fail("looked"))
+    monkeypatch.setattr("gateway.runtime.sys_topics.figures", lambda broker: pytest.fail("looked"))
     world.sleep(100)
 
 
@@ -154,7 +154,7 @@ def test_an_interval_of_0_makes_none() -> None:
     world.broker.config = world.config.model_copy(
         update={"gateway": GatewaySection(sys_interval_s=0)}
     )
-    world.broker.system = SystemTopics(world.broker)
+    world.engine.system = SystemTopics(world.broker)
     client = world.accepted()
     client.subscribe("$SYS/#")
     world.sleep(100)
