@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from gateway.bridge.aside_rows import Aside, Bound, Message
 from gateway.bridge.setting_aside import set_aside
-from gateway.broker.aside import Bound, Message
 from gateway.broker.fan_out import deliver
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_full
@@ -31,6 +31,7 @@ class BridgeAside:
 
     def __init__(self, engine: Engine, section: BridgeSection) -> None:
         self._engine = engine
+        self._aside = Aside(engine.broker)
         self._section = section
         self._most = Bound(section.aside_messages, section.aside_bytes)
         self.set_aside = 0
@@ -43,8 +44,8 @@ class BridgeAside:
         """Number of messages that are set aside now, and their size in bytes as counted against the
         bound.
         """
-        aside, name = self._engine.broker.aside, self._section.name
-        return len(aside.numbers(name)), aside.size(name)
+        name = self._section.name
+        return len(self._aside.numbers(name)), self._aside.size(name)
 
     def move(
         self, session: Session, identifier: int, kind: str, reason: str, *, received: bool
@@ -74,7 +75,7 @@ class BridgeAside:
             None if expiry is None else broker.now + expiry,
         )
         with broker.step:
-            lost = broker.aside.keep(self._section.name, message, reason, self._most, broker.utc)
+            lost = self._aside.keep(self._section.name, message, reason, self._most, broker.utc)
         self._tell(packet.topic, kind, reason, lost)
 
     def _tell(self, topic: str, kind: str, reason: str, lost: int) -> None:
@@ -104,7 +105,7 @@ class BridgeAside:
         all.
         """
         broker, name = self._engine.broker, self._section.name
-        aside = broker.aside
+        aside = self._aside
         self._engine.begin()
         with broker.step:
             return sum(aside.forget(name, number) for number in numbers or aside.numbers(name))
@@ -116,13 +117,13 @@ class BridgeAside:
         """
         engine, name = self._engine, self._section.name
         broker, data = engine.broker, engine.broker.config.gateway.data
-        wanted = numbers or broker.aside.numbers(name)
+        wanted = numbers or self._aside.numbers(name)
         rows = {row.number: row for row in await asyncio.to_thread(views.aside, data, name, wanted)}
         engine.begin()
         done = 0
         for number in wanted:
             row = rows.get(number)
-            if row is None or number not in broker.aside.numbers(name):
+            if row is None or number not in self._aside.numbers(name):
                 continue
             qos = min(row.qos, self._section.qos)
             run = PublishRun(
@@ -147,7 +148,7 @@ class BridgeAside:
                 )
             flags = qos << 1 | row.retain
             with broker.step:
-                broker.aside.forget(name, number)
+                self._aside.forget(name, number)
                 deliver(broker, session, run, flags, b"", 0, 1, broker.promise() if qos else 0)
             done += 1
         return done

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
+from gateway.bridge.aside_rows import Aside
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.pairing import forget
 from gateway.bridge.status import BridgeStatus
@@ -42,7 +43,7 @@ class Bridges:
     def _forget_aside(self, names: frozenset[str]) -> None:
         """Delete the messages that removed bridges have set aside."""
         self._engine.begin()
-        aside = self._engine.broker.aside
+        aside = Aside(self._engine.broker)
         for name in set(aside.bridges) - names:
             numbers = aside.numbers(name)
             with self._engine.broker.step:

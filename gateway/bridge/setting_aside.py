@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from gateway.broker.aside import Bound, Message
+from gateway.bridge.aside_rows import Aside, Bound, Message
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.exchanges import recorded
@@ -59,7 +59,7 @@ def set_aside(
         run.expires,
     )
     with core.step:
-        lost = core.aside.keep(bridge, message, reason, most, core.utc)
+        lost = Aside(core).keep(bridge, message, reason, most, core.utc)
         take_out(session, identifier, qos, received=received)
     return SetAside(message.topic, lost)
 

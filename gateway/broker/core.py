@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.access.rules import Acl
-from gateway.broker.aside import Aside
 from gateway.broker.delivery import NeededRows
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
@@ -57,7 +56,11 @@ class Core(Ledger):
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
         self.origins = Origins()
-        self.aside = Aside(self, state.aside)
+        self.aside: dict[str, dict[int, int]] = {}
+        """Sizes in bytes of messages that bridges have set aside, by bridge and number."""
+        for number, bridge, size in state.aside:
+            self.aside.setdefault(bridge, {})[number] = size
+        self.next_aside = max((number for number, _, _ in state.aside), default=0) + 1
         self.log_throttle = LogThrottle(lambda: self.now)
         self.fights = Fights(lambda: self.now)
         self.pauses = Pauses()

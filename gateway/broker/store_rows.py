@@ -23,6 +23,8 @@ RETAINED_TO_COME = 16
 AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, str]
 """number, bridge, time of setting aside (µs since 1970, None if the clock was unknown), topic, QoS,
 1 if retained, properties, expires (ms on the time axis), payload, reason."""
+ASIDE_OVERHEAD = 64
+"""Bytes that are counted for an `AsideRow` in addition to topic, payload and properties."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (ms on the time axis), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]

@@ -11,8 +11,8 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.broker.store_rows import ASIDE_OVERHEAD
 from gateway.errors import NotAllowed, OncewayError
 from gateway.store import meta, row_checks, twins, wal
 from gateway.store.rewrite import rewrite_log
@@ -41,10 +41,10 @@ ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
 """SQL expression: the size of a spool row in bytes, as `gateway/broker/spool.py` counts it."""
 
 ASIDE_SIZE = (
-    f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {aside.ROW_BYTES}"
+    f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {ASIDE_OVERHEAD}"
 )
-"""SQL expression: the size in bytes of a message that is set aside, as `gateway/broker/aside.py`
-counts it.
+"""SQL expression: the size in bytes of a message that is set aside, as the bridge counts it
+(`gateway/bridge/aside_rows.py`).
 """
 
 _TABLES = """

@@ -19,8 +19,8 @@ from gateway.bridge.setting_aside import set_aside
 from gateway.errors import OncewayError
 from gateway.mqtt.message_ids import packet_id, unpack_ids
 from gateway.runtime import administration
+from tests.bridge.test_setting_aside import MOST, flying
 from tests.broker.harness import World
-from tests.broker.test_aside import MOST, flying
 
 BAD = b"bad"
 ROW = SimpleNamespace(

@@ -8,13 +8,10 @@ bridge's bound, its oldest messages are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.broker.ledger import Ledger
-
-ROW_BYTES = 64
-"""Overhead that is counted per message, in bytes."""
+from gateway.broker.core import Core
+from gateway.broker.store_rows import ASIDE_OVERHEAD
 
 
 class Message(NamedTuple):
@@ -32,7 +29,7 @@ class Message(NamedTuple):
     @property
     def size(self) -> int:
         """Size of the message and its row, in bytes, as counted against `Bound.size`."""
-        return len(self.topic.encode()) + len(self.payload) + len(self.properties) + ROW_BYTES
+        return len(self.topic.encode()) + len(self.payload) + len(self.properties) + ASIDE_OVERHEAD
 
 
 class Bound(NamedTuple):
@@ -43,31 +40,23 @@ class Bound(NamedTuple):
 
 
 class Aside:
-    """Messages that are set aside. stored: number, bridge and size in bytes of each message in the
-    store at the start.
-    """
+    """The messages that are set aside, as the broker knows them."""
 
-    def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
-        self._ledger = ledger
-        self._sizes: dict[str, dict[int, int]] = {}
-        """Size of each message in bytes, by bridge and message number, the oldest message first."""
-        self._next = 1
-        for number, bridge, size in stored:
-            self._sizes.setdefault(bridge, {})[number] = size
-            self._next = max(self._next, number + 1)
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     @property
     def bridges(self) -> list[str]:
         """Names of the bridges with messages that are set aside."""
-        return [name for name, sizes in self._sizes.items() if sizes]
+        return [name for name, sizes in self._core.aside.items() if sizes]
 
     def numbers(self, bridge: str) -> list[int]:
         """Return the numbers of the messages that are set aside for a bridge, the oldest first."""
-        return list(self._sizes.get(bridge, ()))
+        return list(self._core.aside.get(bridge, ()))
 
     def size(self, bridge: str) -> int:
         """Return the size of a bridge's messages in bytes, as counted against the bound."""
-        return sum(self._sizes.get(bridge, {}).values())
+        return sum(self._core.aside.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
         """Set a message aside with the next commit. Return the number of dropped messages: the
@@ -75,11 +64,12 @@ class Aside:
         """
         if message.size > most.size:
             return 1
-        number, self._next = self._next, self._next + 1
-        sizes = self._sizes.setdefault(bridge, {})
+        core = self._core
+        number, core.next_aside = core.next_aside, core.next_aside + 1
+        sizes = core.aside.setdefault(bridge, {})
         sizes[number] = message.size
         expires = message.expires
-        self._ledger.changes.aside[number] = (
+        core.changes.aside[number] = (
             number,
             bridge,
             utc,
@@ -91,7 +81,7 @@ class Aside:
             message.payload,
             reason,
         )
-        self._ledger.changes.bytes += message.size
+        core.changes.bytes += message.size
         lost, size = 0, self.size(bridge)
         for oldest in list(sizes):
             if len(sizes) <= most.messages and size <= most.size:
@@ -99,15 +89,15 @@ class Aside:
             size -= sizes[oldest]
             self.forget(bridge, oldest)
             lost += 1
-        self._ledger.promise()
+        core.promise()
         return lost
 
     def forget(self, bridge: str, number: int) -> bool:
         """Delete a message with the next commit. Return False if the bridge does not have it."""
-        if self._sizes.get(bridge, {}).pop(number, None) is None:
+        if self._core.aside.get(bridge, {}).pop(number, None) is None:
             return False
-        changes = self._ledger.changes
+        changes = self._core.changes
         if changes.aside.pop(number, None) is None:
             changes.aside[number] = None
-        self._ledger.promise()
+        self._core.promise()
         return True

@@ -4,8 +4,9 @@ aside have a bound.
 
 import pytest
 
+from gateway.bridge.aside_rows import Aside, Bound, Message
 from gateway.bridge.setting_aside import SetAside, set_aside
-from gateway.broker.aside import ROW_BYTES, Bound, Message
+from gateway.broker.store_rows import ASIDE_OVERHEAD
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId as P
 from tests.broker.harness import Client, World
@@ -54,7 +55,7 @@ def test_a_message_moves_in_one_commit(qos: int, taken: bool, committed: bool) -
     world.power_cut()
     world.slow_disk = False
     assert kept(world) == ([(b"bad", "because")] if committed else [])
-    assert world.broker.aside.numbers("cloud") == ([1] if committed else [])
+    assert Aside(world.broker).numbers("cloud") == ([1] if committed else [])
     again = world.durable("bridge", answers=True)
     sent = {packet.payload for packet in again.take_all(Publish)}
     assert sent == ({b"good"} if committed else {b"bad", b"good"})
@@ -104,10 +105,10 @@ def test_a_message_of_a_run_is_set_aside_as_itself() -> None:
     assert [payload for payload, _ in kept(world)] == [b"03", b"04", b"05"]
 
 
-@pytest.mark.parametrize("most", [Bound(3, 10_000), Bound(10, 3 * (1 + 1 + ROW_BYTES))])
+@pytest.mark.parametrize("most", [Bound(3, 10_000), Bound(10, 3 * (1 + 1 + ASIDE_OVERHEAD))])
 def test_the_oldest_goes_at_the_bound(most: Bound) -> None:
     world = World()
-    aside = world.broker.aside
+    aside = Aside(world.broker)
     lost = 0
     for number in range(5):
         world.engine.begin()
@@ -122,11 +123,11 @@ def test_the_oldest_goes_at_the_bound(most: Bound) -> None:
         aside.keep("cloud", Message("t", bytes(20_000), 0, False, b"", None), "", most, None) == 1
     )
     world.power_cut()
-    assert world.broker.aside.numbers("cloud") == [3, 4, 5]
-    assert world.broker.aside.size("cloud") == 3 * (1 + 1 + ROW_BYTES)
-    assert world.broker.aside.forget("cloud", 4)
-    assert not world.broker.aside.forget("cloud", 4)
-    assert not world.broker.aside.forget("other", 5)
+    assert Aside(world.broker).numbers("cloud") == [3, 4, 5]
+    assert Aside(world.broker).size("cloud") == 3 * (1 + 1 + ASIDE_OVERHEAD)
+    assert Aside(world.broker).forget("cloud", 4)
+    assert not Aside(world.broker).forget("cloud", 4)
+    assert not Aside(world.broker).forget("other", 5)
     world.commit()
     assert [payload for payload, _ in kept(world)] == [b"2", b"4"]
 
