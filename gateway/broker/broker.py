@@ -433,7 +433,7 @@ class Broker(Core):
 
     def _release_copied(self) -> int:
         waiting, clients = self.waits.copied, 0
-        for number in [number for number in waiting if not self.must_wait(number)]:
+        for number in [number for number in waiting if not self.neighbours.lacks(number)]:
             for connection in waiting.pop(number):
                 clients += 1
                 before = self.step.unfinished

@@ -229,8 +229,8 @@ class Connection:
         """Queue PUBACK or PUBREC packets in the order of their publications [MQTT-4.6.0-2]. copied:
         whether to wait for a second disk, if one is required. Other arguments: as in `send`.
         """
-        broker = self.broker
-        copied = copied and broker.neighbours.second_disk is not None and broker.must_wait(commit)
+        broker, neighbours = self.broker, self.broker.neighbours
+        copied = copied and neighbours.second_disk is not None and neighbours.lacks(commit)
         if not copied and not self.copied:
             self.send(packets, commit, acknowledgements)
         elif self.state is not State.CLOSED:
@@ -240,8 +240,8 @@ class Connection:
 
     def on_two_disks(self) -> None:
         """Release acknowledgements that no longer wait for a second disk."""
-        waiting = self.copied
-        while waiting and not (waiting[0].copied and self.broker.must_wait(waiting[0].commit)):
+        waiting, lacks = self.copied, self.broker.neighbours.lacks
+        while waiting and not (waiting[0].copied and lacks(waiting[0].commit)):
             copied = waiting.popleft()
             self.send(copied.packets, copied.commit, copied.acknowledgements)
         if self.pause is not None and not waiting:

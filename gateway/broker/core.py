@@ -121,10 +121,6 @@ class Core(Ledger):
         """Return the reason why the disk cannot accept `size` more bytes, or ""."""
         return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
-    def must_wait(self, commit: int) -> bool:
-        """Whether commit number `commit` must reach a second disk, and has not reached it yet."""
-        return self.neighbours.lacks(commit)
-
     @property
     def second_disk_answers(self) -> bool:
         """Whether a commit is likely to reach the second disk soon."""

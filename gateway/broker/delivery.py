@@ -223,15 +223,13 @@ class NeededRows:
 
 
 class Receiver(Protocol):
-    """The connection to the session's client, as far as the queue needs it."""
+    """The connection to the session's client (`connection.py`), as far as the queue needs it."""
 
     @property
-    def full(self) -> bool:
-        """Whether nothing more should be sent for now."""
+    def full(self) -> bool: ...
 
     @property
-    def size(self) -> int:
-        """Number of bytes in the connection that wait for the link or for a commit."""
+    def size(self) -> int: ...
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
@@ -241,8 +239,7 @@ class Receiver(Protocol):
         self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int
     ) -> None: ...
 
-    def fail(self, error: Exception, doing: str) -> None:
-        """End the connection soon, because a call for it has raised an exception."""
+    def fail(self, error: Exception, doing: str) -> None: ...
 
 
 class Outgoing:

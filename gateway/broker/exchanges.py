@@ -105,14 +105,11 @@ def _take(
         identity = device.name, device.incarnation, connection.sequence
         payload = b"".join(run.payloads())
         connection.policy.access.heard(identity, payload, broker.monotonic)
-    if not qos:
-        _take_at_qos_0(connection, session, run, identity)
-        return
     receive_flow = session.receive_flow
     if qos == 2 and receive_flow.is_duplicate(identifiers, connection.sequence):
         _take_again(connection, session, run)
         return
-    room = connection.receive_maximum - receive_flow.outstanding
+    room = connection.receive_maximum - receive_flow.outstanding if qos else count
     if room <= 0:
         text = f"PUBLISH: more than {connection.receive_maximum} QoS 1 and 2 messages in flight"
         raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
@@ -124,7 +121,10 @@ def _take(
     if connection.peer.device is not None:
         _note_publication(connection, connection.peer.device.name, run, reason)
     if lack:
-        _refuse(connection, session, run, identifiers, lack)
+        _refuse(connection, session, run, lack)
+        return
+    if not qos:
+        publish(broker, run, session.client, identity)
         return
     if qos == 1:
         receive_flow.unacknowledged += count
@@ -136,25 +136,6 @@ def _take(
         _take_at_qos_2(connection, session, run, identity)
     if connection.pause is not None and connection.pause.took(run):
         connection.pause = None
-
-
-def _take_at_qos_0(
-    connection: Connection, session: Session, run: PublishRun, identity: Identity | None
-) -> None:
-    broker = connection.broker
-    lack = _lacks(connection, session, run)
-    reason = lack and lack.reason
-    if reason == ReasonCode.QUOTA_EXCEEDED and _fitting(connection, session, run):
-        _in_parts(connection, session, run)
-        return
-    if connection.peer.device is not None:
-        _note_publication(connection, connection.peer.device.name, run, reason)
-    if lack:
-        with broker.step:
-            about = _about(run, explained(broker, run, lack))
-        refused(broker, connection, "publish", lack.reason, about, run.count)
-    else:
-        publish(broker, run, session.client, identity)
 
 
 def _take_at_qos_2(
@@ -330,31 +311,24 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits
 
 
-def _refuse(
-    connection: Connection,
-    session: Session,
-    run: PublishRun,
-    identifiers: tuple[int, ...],
-    lack: Lack,
-) -> None:
+def _refuse(connection: Connection, session: Session, run: PublishRun, lack: Lack) -> None:
     with connection.broker.step:
         lack = explained(connection.broker, run, lack)
     reason, text = lack.reason, _about(run, lack)
     ends = connection.version < Version.V5 or (lack.passes and not connection.reads_reasons)
-    ends = ends and reason >= ReasonCode.UNSPECIFIED_ERROR
+    ends = ends and run.qos > 0 and reason >= ReasonCode.UNSPECIFIED_ERROR
     reply = f"{text}{_ENDS}" if ends else text
-    refused(connection.broker, connection, "publish", reason, reply, len(identifiers))
+    refused(connection.broker, connection, "publish", reason, reply, run.count)
     if ends:
         connection.refuse_and_close(lack, run.topic.name, f"PUBLISH refused, {text}")
+    if ends or not run.qos:
         return
     make = Puback if run.qos == 1 else Pubrec
     # bound the refusals that queue up after acknowledgements that wait for a second disk
-    count = len(identifiers) if connection.copied else 0
+    count = len(run.ids) if connection.copied else 0
     session.receive_flow.unacknowledged += count
     connection.acknowledge(
-        b"".join(
-            encode(make(identifier, reason), connection.version) for identifier in identifiers
-        ),
+        b"".join(encode(make(identifier, reason), connection.version) for identifier in run.ids),
         acknowledgements=count,
     )
 

@@ -105,26 +105,21 @@ class Step:
 
 
 class Sender(Protocol):
-    """A queue of outgoing messages."""
+    """A queue of outgoing messages (`send_flow.py`)."""
 
-    def pump(self) -> None:
-        """Send as much as the receiver accepts."""
+    def pump(self) -> None: ...
 
-    def fail(self, error: Exception, doing: str) -> bool:
-        """End the receiver's connection after an error. Return False if there is no connection."""
+    def fail(self, error: Exception, doing: str) -> bool: ...
 
 
 class Holder(Protocol):
-    """A connection with pending acknowledgements."""
+    """A connection (`connection.py`) with pending acknowledgements."""
 
-    def on_disk(self, number: int) -> None:
-        """Release packets that waited for commit `number`, which is on disk."""
+    def on_disk(self, number: int) -> None: ...
 
-    def on_two_disks(self) -> None:
-        """Release packets that no longer wait for a second disk."""
+    def on_two_disks(self) -> None: ...
 
-    def fail(self, error: Exception, doing: str) -> None:
-        """Log an exception of a call for this connection, and end the connection soon."""
+    def fail(self, error: Exception, doing: str) -> None: ...
 
 
 class CommitWaits:

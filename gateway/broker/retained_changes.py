@@ -71,22 +71,7 @@ def put_deletion(core: Core, deletion: Retained) -> None:
     core.changes.retained[deletion.topic] = deletion
     core.changes.bytes += deletion.size + ROW_OVERHEAD
     while retained.deletion_bytes > core.limits.retained_bytes // DELETIONS_SHARE:
-        _drop(core, next(iter(retained.deletions)))
-
-
-def take(core: Core, message: Retained) -> bool:
-    """Store a newer entry of a peer gateway in place of the entry here. If there is no room for the
-    newer entry, only remove the entry here, and return False.
-    """
-    if not message.payload:
-        put_deletion(core, message)
-    elif core.retained.fits(message.topic, message.size, core.limits):
-        keep(core, message)
-    else:
-        if core.retained.latest(message.topic) is not None:
-            _drop(core, message.topic)
-        return False
-    return True
+        drop(core, next(iter(retained.deletions)))
 
 
 def expire(core: Core) -> None:
@@ -95,10 +80,11 @@ def expire(core: Core) -> None:
         if message is not None and message.version and core.retained.shared:
             _delete(core, topic, min(MOST_VERSION, message.version + 1))
         else:
-            _drop(core, topic)
+            drop(core, topic)
 
 
-def _drop(core: Core, topic: str) -> None:
+def drop(core: Core, topic: str) -> None:
+    """Remove the message of a topic, or the record of its deletion, at this gateway only."""
     core.retained.remove(topic)
     core.retained.forget(topic)
     core.changes.origins["retained", topic] = None

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import ClassVar, Protocol
 
-from gateway.access.peer import Peer
-from gateway.access.rules import Acl, Policy
+from gateway.access.rules import Acl, Policy, WaitingCaller
 from gateway.broker.delivery import Receiver
 from gateway.broker.ledger import Holder, Ledger
 from gateway.broker.publish_run import PublishRun
@@ -54,16 +53,12 @@ NEXT: dict[State, frozenset[State]] = {
 }
 
 
-class Attached(Receiver, Holder, Protocol):
+class Attached(Receiver, Holder, WaitingCaller, Protocol):
     """The interface of a connection (`connection.py`) for code that deals with sessions."""
 
-    user: str | None
     will: StoredWill | None
-    closing: str | None
     dirty: bool
     packet_limit: int
-    peer: Peer
-    client: str
     policy: Policy
     version: int
     size: int
@@ -73,28 +68,13 @@ class Attached(Receiver, Holder, Protocol):
     keep_alive: float
 
     @property
-    def acl(self) -> Acl: ...
-
-    @property
-    def is_accepted(self) -> bool: ...
-
-    @property
     def session(self) -> Session | None: ...
 
-    @property
-    def about(self) -> dict[str, str | None]: ...
+    def take(self) -> Piece: ...
 
-    @property
-    def name(self) -> str: ...
+    def disconnect(self, reason: ReasonCode, text: str) -> None: ...
 
-    def take(self) -> Piece:
-        """Return bytes to write now. While more remain, the connection stays dirty."""
-
-    def disconnect(self, reason: ReasonCode, text: str) -> None:
-        """End the connection, if possible with a packet to the client that gives the reason."""
-
-    def end(self, reason: str, will: bool) -> None:
-        """End the connection without a packet to the client. will: whether to publish its will."""
+    def end(self, reason: str, will: bool) -> None: ...
 
 
 class Role:

@@ -25,8 +25,9 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.boards.shared_settings import PREFIX
+from gateway.broker.core import Core
 from gateway.broker.retained import Retained
-from gateway.broker.retained_changes import DELETION_S, take
+from gateway.broker.retained_changes import DELETION_S, drop, keep, put_deletion
 from gateway.mqtt.errors import quote
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
 from gateway.runtime.engine import Engine
@@ -229,3 +230,18 @@ class SiteRetained:
                 " limit (limits.retained, limits.retained_bytes, limits.topic_levels)",
                 quote(topic),
             )
+
+
+def take(core: Core, message: Retained) -> bool:
+    """Store a newer entry of a peer gateway in place of the entry here. If there is no room for the
+    newer entry, only remove the entry here, and return False.
+    """
+    if not message.payload:
+        put_deletion(core, message)
+    elif core.retained.fits(message.topic, message.size, core.limits):
+        keep(core, message)
+    else:
+        if core.retained.latest(message.topic) is not None:
+            drop(core, message.topic)
+        return False
+    return True

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.boards.shared_settings import share
 from gateway.broker.retained import Retained
-from gateway.broker.retained_changes import DELETION_S, take
+from gateway.broker.retained_changes import DELETION_S
 from gateway.broker.store_rows import Commit
 from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
@@ -17,6 +17,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import InternalClient
 from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
+from gateway.site.wiring.retained import take
 from gateway.store.apply import apply
 from tests.broker.harness import Client
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
