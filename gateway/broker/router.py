@@ -2,7 +2,7 @@
 
 In: subscriptions, and topic names from PUBLISH packets. Out: a `Topic` for each name. The routes of
 a topic are matched once and used until a subscription that may match the name is added, changed or
-removed (`topic.py`).
+removed (`NameIndex`).
 
 A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. At each
 level of the name, the matching nodes at most double. A filter's levels from its first `+` on that
@@ -21,12 +21,13 @@ from collections.abc import Callable
 
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
-from gateway.broker.topic import Subscription, Topic, TopicIndex
+from gateway.broker.topic import Subscription, Topic
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import (
     SHARE_PREFIX,
     SYSTEM_PREFIX,
+    NameIndex,
     Node,
     split_shared,
     topic_matches,
@@ -202,7 +203,8 @@ class Router:
         """Known topics by their encoded name. All are forgotten if they take too much memory."""
         self._size = 0
         """Upper bound of the memory that the known topics take, in bytes."""
-        self._index: TopicIndex[RoutedTopic] = TopicIndex()
+        self._index: NameIndex[RoutedTopic] = NameIndex()
+        """The topics whose routes are known."""
         self._temporary: RoutedTopic | None = None
         """The topic matched last if it is not in `topics`. The next match forgets its routes."""
         self._routes = 0
@@ -260,13 +262,9 @@ class Router:
             node.members[session] = Route(session, [subscription])
         else:
             node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
-        self.count += new
         if new:
-            self.use.add(session.origin, memory(topic_filter))
-            if deep := deep_levels(inner):
-                self.deep.add(session.origin, deep)
-        if not self._index.invalidate(inner):
-            self.changed()
+            self._count(session, topic_filter, inner, 1)
+        self._reroute(inner)
         self.watch(topic_filter, session if new else None)
         return new
 
@@ -289,14 +287,24 @@ class Router:
         while levels and path[-1].empty:
             path.pop()
             del path[-1].children[levels.pop()]
-        self.count -= 1
-        self.use.add(session.origin, -memory(topic_filter))
-        if deep := deep_levels(inner):
-            self.deep.add(session.origin, -deep)
-        if not self._index.invalidate(inner):
-            self.changed()
+        self._count(session, topic_filter, inner, -1)
+        self._reroute(inner)
         self.watch(topic_filter, None)
         return True
+
+    def _count(self, session: Session, topic_filter: str, inner: str, by: int) -> None:
+        self.count += by
+        self.use.add(session.origin, by * memory(topic_filter))
+        if deep := deep_levels(inner):
+            self.deep.add(session.origin, by * deep)
+
+    def _reroute(self, topic_filter: str) -> None:
+        """Match the topics that a filter may match again when they are next used."""
+        near = self._index.near(topic_filter)
+        if near is None:
+            self.changed()
+        for topic in near or ():
+            topic.stale = True
 
     def has_room(self, session: Session, topic_filter: str, most: int) -> bool:
         """Whether there is room for one more subscription of a session. topic_filter: without
@@ -338,13 +346,13 @@ class Router:
 
     def matches_again(self, session: Session) -> None:
         """Match the topics of a session's filters again, because its messages go elsewhere now."""
-        filters = session.subscriptions
-        if not all(self._index.invalidate(split_shared(item)[1]) for item in filters):
-            self.changed()
+        for topic_filter in session.subscriptions:
+            self._reroute(split_shared(topic_filter)[1])
 
     def changed(self) -> None:
         """Mark every topic, so that it is matched again when it is next used."""
         for topic in self._index.clear():
+            topic.indexed, topic.stale = False, True
             _forget_routes(topic)
         self._routes = 0
 
@@ -411,5 +419,6 @@ class Router:
             self.changed()
             topic.routes, topic.moving, topic.shares, topic.refusing = kept
         if not temporary and not topic.indexed:
-            self._index.add(topic)
+            self._index.add(topic.name, topic)
+            topic.indexed = True
         topic.stale = not topic.indexed

@@ -3,7 +3,8 @@ subscriptions.
 
 In and out: str. `*_problem` functions return the fault in words, or None, so that packets, config
 files and command lines can each report the fault in their own way. Many filters are matched in a
-tree of `Node`s, so filters that do not match a name take no time.
+tree of `Node`s, so filters that do not match a name take no time. Many names are in a `NameIndex`,
+so a filter finds the names that it may match without visiting other names.
 """
 
 from __future__ import annotations
@@ -173,3 +174,73 @@ class FilterMap(Generic[V]):
             for node in self._root.matching(name)
             if node.value is not None
         ]
+
+
+_MANY = 1024
+"""Rough bound of the places that `NameIndex.near` visits. Beyond this, it returns None."""
+
+_DEPTH = 4
+"""Number of levels of a name that the index distinguishes. Deeper levels share a place."""
+
+
+class _Place(Generic[V]):
+    __slots__ = ("below", "values")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Place[V]] = {}
+        self.values: list[V] = []
+
+
+class NameIndex(Generic[V]):
+    """Values by Topic Name, queried by filter."""
+
+    def __init__(self) -> None:
+        self._root: _Place[V] = _Place()
+        self._values: list[V] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, name: str, value: V) -> None:
+        place = self._root
+        for level in name.split("/", _DEPTH)[:_DEPTH]:
+            below = place.below.get(level)
+            if below is None:
+                below = place.below[level] = _Place()
+            place = below
+        place.values.append(value)
+        self._values.append(value)
+
+    def clear(self) -> list[V]:
+        """Remove and return all values."""
+        cleared, self._values = self._values, []
+        self._root = _Place()
+        return cleared
+
+    def near(self, topic_filter: str) -> list[V] | None:
+        """Return the values whose names a filter may match: all that it matches, and perhaps a few
+        more. None if there are too many to look at.
+        """
+        places = [self._root]
+        for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:
+            if level == "#":
+                return self._all_below(places)
+            if level == "+":
+                places = [below for place in places for below in place.below.values()]
+            else:
+                places = [place.below[level] for place in places if level in place.below]
+            if len(places) > _MANY:
+                return None
+        return [value for place in places for value in place.values]
+
+    def _all_below(self, places: list[_Place[V]]) -> list[V] | None:
+        found: list[V] = []
+        remaining = _MANY
+        while places:
+            remaining -= 1
+            if not remaining:
+                return None
+            place = places.pop()
+            found += place.values
+            places += place.below.values()
+        return found

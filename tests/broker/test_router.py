@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.topic import TopicIndex
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.topics import topic_matches
 from tests.broker.harness import World
@@ -87,17 +86,6 @@ def test_filters_with_many_levels_cannot_make_a_match_slow() -> None:
     publisher.publish(name, "x")
     assert time.process_time() - begin < 0.3
     assert world.accepted().subscribe("+/x/+/z/#", "x/+").reasons == [2, 2], "others go on"
-
-
-def test_an_index_that_is_cleared_knows_that_nothing_is_known() -> None:
-    world = World()
-    topic = world.broker.router.topic("a/b")
-    world.broker.router.match(topic)
-    index = TopicIndex()
-    index.add(topic)
-    index.clear()
-    assert topic.stale
-    assert len(index) == 0
 
 
 def test_cached_routes_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

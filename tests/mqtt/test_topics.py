@@ -2,8 +2,10 @@
 
 import pytest
 from hypothesis import given
+from hypothesis.strategies import lists
 
 from gateway.mqtt.topics import (
+    NameIndex,
     shared_filter_problem,
     split_shared,
     topic_filter_problem,
@@ -154,3 +156,24 @@ def test_shared_filters_come_apart(shared: str) -> None:
 )
 def test_other_filters_are_not_split(plain: str) -> None:
     assert split_shared(plain) == (None, plain)
+
+
+@given(lists(names, max_size=5), filters)
+def test_an_index_finds_each_name_that_a_filter_matches(known: list[str], wanted: str) -> None:
+    index: NameIndex[str] = NameIndex()
+    for name in known:
+        index.add(name, name)
+    near = index.near(wanted)
+    assert near is not None
+    assert {name for name in known if topic_matches(wanted, name)} <= set(near) <= set(known)
+    assert index.clear() == known
+    assert (index.near(wanted), len(index)) == ([], 0)
+
+
+def test_an_index_says_if_too_many_names_may_match() -> None:
+    index: NameIndex[int] = NameIndex()
+    for number in range(2000):
+        index.add(f"{number}/x", number)
+    assert index.near("+/x") is None
+    assert index.near("#") is None
+    assert index.near("7/#") == [7]
