@@ -107,11 +107,8 @@ class Broker(Core):
         the oldest one is closed.
         """
         if len(self.nameless) >= self.limits.connections:
-            self.dismiss(
-                next(iter(self.nameless)),
-                ReasonCode.SERVER_BUSY,
-                "too many connections have sent no CONNECT (limits.connections)",
-            )
+            text = "too many connections have sent no CONNECT (limits.connections)"
+            self.dismiss(next(iter(self.nameless)), ReasonCode.SERVER_BUSY, text)
         self.settle()
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
@@ -135,15 +132,8 @@ class Broker(Core):
     def new_session(
         self, client: str, expiry: int, incarnation: int, user: str | None, origin: str = ""
     ) -> Session:
-        session = Session(
-            self,
-            self.next_session(),
-            client,
-            self.config.queueing(client),
-            expiry,
-            incarnation,
-            user,
-        )
+        queueing = self.config.queueing(client)
+        session = Session(self, self.next_session(), client, queueing, expiry, incarnation, user)
         self.sessions[client] = self.by_id[session.id] = session
         if session.durable:
             self.changes.flows[session] = None  # a missing row means that the session is gone

@@ -268,10 +268,8 @@ class Connection:
     def answer(self, packet: Packet, commit: int = 0) -> None:
         data = encode_within(packet, self.version, self.packet_limit)
         if data is None:
-            self.disconnect(
-                ReasonCode.PACKET_TOO_LARGE,
-                "an answer is larger than the packets that the client accepts",
-            )
+            text = "an answer is larger than the packets that the client accepts"
+            self.disconnect(ReasonCode.PACKET_TOO_LARGE, text)
         else:
             self.send(data, commit)
 
@@ -413,10 +411,8 @@ class Connection:
             if broker.partial_nameless > most // _NAMELESS:
                 most = 0
         if more > 0 and broker.partial > most and kept > _SMALL:
-            raise ProtocolError(
-                "incomplete packets take too much memory (limits.memory_bytes)",
-                ReasonCode.QUOTA_EXCEEDED,
-            )
+            text = "incomplete packets take too much memory (limits.memory_bytes)"
+            raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
 
     # -- publications that are refused for now
 
@@ -440,14 +436,14 @@ class Connection:
         """If a publication was refused with `refuse_and_close`, end the connection as soon as
         earlier acknowledgements have been sent and the pause is over.
         """
-        pause, broker = self.pause, self.broker
+        pause, broker, neighbours = self.pause, self.broker, self.broker.neighbours
         if (
             pause is not None
             and pause.reason is not None
             and self.state is State.OPEN
             and broker.committed >= pause.after
             and broker.now >= pause.until
-            and not (self.copied and broker.second_disk_answers)
+            and (not self.copied or neighbours.second_disk is None or neighbours.refuses)
         ):
             self.disconnect(pause.reason, pause.farewell)
 

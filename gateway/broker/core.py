@@ -122,11 +122,6 @@ class Core(Ledger):
         return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
     @property
-    def second_disk_answers(self) -> bool:
-        """Whether a commit is likely to reach the second disk soon."""
-        return self.neighbours.second_disk is not None and not self.neighbours.refuses
-
-    @property
     def monotonic(self) -> int:
         """Time since the gateway started, in µs."""
         return int((self.now - self.started) * 1_000_000)

@@ -233,10 +233,8 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     properties = packet.properties or {}
     alias = properties.get(PropertyId.TOPIC_ALIAS, 0)
     if alias > connection.aliases_limit:
-        raise ProtocolError(
-            f"PUBLISH: topic alias {alias} is above {connection.aliases_limit}",
-            ReasonCode.TOPIC_ALIAS_INVALID,
-        )
+        text = f"PUBLISH: topic alias {alias} is above {connection.aliases_limit}"
+        raise ProtocolError(text, ReasonCode.TOPIC_ALIAS_INVALID)
     if packet.topic:
         wire = encode_string(packet.topic)
         with broker.step:

@@ -47,22 +47,18 @@ def connect(connection: Connection, packet: Connect) -> None:
         or READS_REASON_CODES in properties.get(_P.USER_PROPERTY, ())
     )
     if _P.AUTHENTICATION_METHOD in properties:
-        raise refusal(
-            connection,
-            "no authentication method is offered here",
-            ReasonCode.BAD_AUTHENTICATION_METHOD,
-        )
-    if device is not None and packet.client_id != device.name:
-        text = (
-            f"client identifier {packet.client_id!r} is not the name of the device, {device.name!r}"
-        )
+        text = "no authentication method is offered here"
+        raise refusal(connection, text, ReasonCode.BAD_AUTHENTICATION_METHOD)
+    client = packet.client_id
+    if device is not None and client != device.name:
+        text = f"client identifier {client!r} is not the name of the device, {device.name!r}"
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     most = broker.limits.client_id_bytes
-    if len(packet.client_id) > most or len(packet.client_id.encode()) > most:
+    if len(client) > most or len(client.encode()) > most:
         text = f"the client identifier has more than {most} bytes (limits.client_id_bytes)"
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-    connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
-    connection.named = bool(packet.client_id)
+    connection.client = client or f"onceway-{secrets.token_hex(8)}"
+    connection.named = bool(client)
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
@@ -222,18 +218,12 @@ def _session(
         and (session.incarnation or session.user not in (None, connection.user))
     ):
         owner = "a board" if session.incarnation else "another user"
-        raise refusal(
-            connection,
-            f"client identifier {quote(client)} belongs to {owner}",
-            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-        )
+        text = f"client identifier {quote(client)} belongs to {owner}"
+        raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     if session is not None and session.connection is not None:
         broker.fights.take_over(client, session.connection.peer.address, connection.peer.address)
-        broker.hang_up(
-            session.connection,
-            ReasonCode.SESSION_TAKEN_OVER,
-            "another connection uses this client identifier",
-        )
+        text = "another connection uses this client identifier"
+        broker.hang_up(session.connection, ReasonCode.SESSION_TAKEN_OVER, text)
         broker.settle(client)
         session = broker.sessions.get(client)
     if session is not None and (
@@ -274,9 +264,8 @@ def _will(connection: Connection, will: Will) -> StoredWill | None:
     if reason is ReasonCode.NO_MATCHING_SUBSCRIBERS:
         return None
     if reason:
-        raise refusal(
-            connection, f"the client may not publish its will to {quote(will.topic)}", reason
-        )
+        text = f"the client may not publish its will to {quote(will.topic)}"
+        raise refusal(connection, text, reason)
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)

@@ -67,17 +67,14 @@ class Share:
         found = [
             pair
             for pair in self.members.items()
-            if (pair[0].connection is not None if connected else _keeps(pair[0]))
+            if (pair[0].connection is not None) is connected
+            and (connected or pair[0].durable)
             and eligible(pair[0])
         ]
         if local := [pair for pair in found if not pair[0].foreign]:
             found = local
         first = self.turn % len(found) if found else 0
         return found[first:] + found[:first]
-
-
-def _keeps(session: Session) -> bool:
-    return session.connection is None and session.durable
 
 
 _NAMES = 4
@@ -154,10 +151,6 @@ class _Node(Node):
         super().__init__()
         self.members: dict[Session, Route] = {}
         self.shares: dict[str, Share] = {}
-
-    @property
-    def empty(self) -> bool:
-        return not (self.children or self.members or self.shares)
 
 
 def memory(topic_filter: str) -> int:
@@ -284,8 +277,7 @@ class Router:
             del members[session]
             if not members:
                 del path[-1].shares[share]
-        while levels and path[-1].empty:
-            path.pop()
+        while levels and not ((last := path.pop()).children or last.members or last.shares):
             del path[-1].children[levels.pop()]
         self._count(session, topic_filter, inner, -1)
         self._reroute(inner)
