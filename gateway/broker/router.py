@@ -287,7 +287,7 @@ class Router:
     def _count(self, session: Session, topic_filter: str, inner: str, by: int) -> None:
         self.count += by
         self.use.add(session.origin, by * memory(topic_filter))
-        if deep := deep_levels(inner):
+        if "+" in inner and (deep := deep_levels(inner)):
             self.deep.add(session.origin, by * deep)
 
     def _reroute(self, topic_filter: str) -> None:

@@ -147,9 +147,9 @@ class _Import:
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
         """Write the session's row of `journey`. It lists the other gateways whose cut has not
-        arrived: until then, messages from them are not for the session (`session_move.py`). It also
-        lists the gateways whose forwarders may still have messages for the session: the giver, or
-        this gateway if the session comes back.
+        arrived: until then, messages from them are not for the session (`session_moves.py`). It
+        also lists the gateways whose forwarders may still have messages for the session: the giver,
+        or this gateway if the session comes back.
         """
         order = self._order
         closed, filters = (

@@ -42,7 +42,7 @@ MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, s
 """Columns of `journey`: session, moving id, number of moves; then three JSON lists: gateways whose
 cut has not arrived, gateways that send late messages, Topic Filters when the session arrived. Then,
 only for a forwarder: key and user of its session, the gateway that has this session (None: not
-known), JSON list of the gateways whose messages now go to that session itself (`session_move.py`).
+known), JSON list of the gateways whose messages now go to that session itself (`session_moves.py`).
 In the row of a session, the last four are None, None, None and [].
 """
 

@@ -122,7 +122,7 @@ _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 (`queue_reads.py`), and the uplink checks cells of `spool`.
 """
 _IS_FORWARDER = "length(client) = 0 AND client <> ''"
-"""SQL condition: true if the session is a forwarder (`forwarders.py`). The client identifier of a
+"""SQL condition: true if the session is a forwarder (`moving.py`). The client identifier of a
 forwarder has length 0 for SQLite.
 """
 _KEYS = "(SELECT session, key FROM journey)"

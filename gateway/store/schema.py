@@ -122,7 +122,7 @@ CREATE TABLE journey (
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
 """Table of sessions whose move between gateways is not finished
-(`gateway/site/moving/session_move.py`).
+(`gateway/site/moving/session_moves.py`).
 """
 
 _ASIDE = """

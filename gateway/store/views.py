@@ -46,7 +46,7 @@ _SESSIONS = """
 """
 """SQL query: the sessions of clients. Forwarders of moved sessions are left out: their client
 identifier begins with U+0000, which ends the text for `length`
-(`gateway/site/moving/forwarders.py`).
+(`gateway/site/moving/moving.py`).
 """
 
 

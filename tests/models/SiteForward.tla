@@ -98,7 +98,7 @@ Gets(messages) ==
     /\ got' = got \cup messages
     /\ twice' = (twice \/ messages \cap got # {})
 
-\* gateway/site/moving/session_move.py: accepts
+\* gateway/site/moving/session_moves.py: accepts
 Takes(k, n) == n \notin follower[k].closed /\ n \notin follower[k].done
 
 ToAll(streams, m, among, item) ==
@@ -218,7 +218,7 @@ Asked(m, moves) == ToAll(stream, m, Others(m), Notice("ask", moves))
 ----------------------------------------------------------------------------
 (* The session moves. *)
 
-\* gateway/site/moving/forwarders.py: leave_forwarder; gateway/site/moving/moving.py: leave
+\* gateway/site/moving/moving.py: leave_forwarder; gateway/site/moving/moving.py: leave
 Give(n) ==
     /\ session.to = 0 /\ gives < Gives /\ n # session.at
     /\ gives = 0 => n = 2   \* until then, 2 and 3 are alike
@@ -238,7 +238,7 @@ GiveElse(n) ==
     /\ session' = [session EXCEPT !.to = n]
     /\ UNCHANGED <<follower, stream, knows, got, twice, published, restarts>>
 
-\* gateway/store/move_in.py: _begin_move; gateway/site/moving/forwarders.py: arrived
+\* gateway/store/move_in.py: _begin_move; gateway/site/moving/moving.py: arrived
 Arrive ==
     /\ session.to # 0
     /\ LET m == session.to
@@ -251,7 +251,7 @@ Arrive ==
     /\ UNCHANGED <<got, twice, counts>>
 
 (* Nobody has taken it: it goes on where it was, with what its follower knows and has. *)
-\* gateway/site/moving/forwarders.py: _come_back
+\* gateway/site/moving/moving.py: _come_back
 ComeBack ==
     /\ session.to # 0
     /\ LET m == session.at
@@ -317,7 +317,7 @@ Finish(k) ==
 
 ----------------------------------------------------------------------------
 (* A power cut, and a start with what is on disk. *)
-\* gateway/site/moving/forwarders.py: begin
+\* gateway/site/moving/moving.py: begin
 Restart(m) ==
     /\ restarts < Restarts
     /\ Here(m) /\ (session.closed # {} \/ session.tails \ {m} # {})

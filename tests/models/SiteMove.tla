@@ -10,7 +10,7 @@
 (* again: a session that holds it too long swallows the next publication.   *)
 (*                                                                         *)
 (* Time is left out. A lease is a fact that ends at some time, and nobody   *)
-(* calls a member silent before it has ended (gateway/site/rules/contact.py). How *)
+(* calls a member silent before it has ended (gateway/site/rules/contacts.py). How *)
 (* much longer members wait, for one that may be starting say, is left out. *)
 (* So is the age of a reply that counts for a newer CONNECT (FRESH_S).      *)
 (*                                                                         *)
@@ -173,7 +173,7 @@ Init ==
 Memory(m) == IF work[m] # Idle THEN work[m].record ELSE disk[m]
 Searches(m) == search[m].stage # "none"
 
-\* gateway/site/rules/working.py: begin, finish
+\* gateway/site/rules/trust.py: begin, finish
 Works(m) == work[m] # Idle
 
 \* gateway/site/rules/lookup.py: is_deciding
@@ -392,7 +392,7 @@ Abandon(m, w) ==
 ----------------------------------------------------------------------------
 (* Deciding. *)
 
-\* gateway/site/rules/decision.py: supersedes
+\* gateway/site/rules/search.py: supersedes
 Supersedes(claims, one, other) ==
     /\ other \in claims[one].older
     /\ one \notin claims[other].older \/ claims[other].given = one
@@ -402,7 +402,7 @@ Best(claims, among) ==
         \/ claims[other].epoch < claims[one].epoch
         \/ claims[other].epoch = claims[one].epoch /\ other <= one
 
-\* gateway/site/rules/decision.py: decide
+\* gateway/site/rules/search.py: decide
 Verdict(me, claims, silent) ==
     LET all == DOMAIN claims
         older == ((IF Broken = "who was silent is forgotten" THEN {} ELSE silent) \cup all) \ {me}
@@ -718,7 +718,7 @@ Owes(m, n) == n \in disk[m].older /\ (Works(m) \/ Searches(m))
 
 Joined(s, n) == IF s.stage = "ask" THEN [s EXCEPT !.said[n] = NoReply] ELSE s
 
-\* gateway/site/rules/member.py: joined; gateway/site/rules/contact.py: joined
+\* gateway/site/rules/member.py: joined; gateway/site/rules/contacts.py: joined
 Join(pair) ==
     /\ link[pair] = "down"
     /\ LET m == pair[1]
@@ -731,7 +731,7 @@ Join(pair) ==
                         \cup {p \in {<<m, n>>, <<n, m>>} : Owes(p[1], p[2])}
     /\ UNCHANGED <<disk, work, asked, client, told, wrong, born, counts>>
 
-\* gateway/site/rules/contact.py: on_beat (a beat comes after what was said before it)
+\* gateway/site/rules/contacts.py: on_beat (a beat comes after what was said before it)
 Grant(m, n) ==
     /\ ~lease[m][n] /\ Link(m, n) = "up" /\ Memory(m).session # 0
     /\ \/ Broken = "a lease before the word"
@@ -740,7 +740,7 @@ Grant(m, n) ==
     /\ lease' = [lease EXCEPT ![m][n] = TRUE]
     /\ UNCHANGED <<members, owes, link, wire, client, told, wrong, born, counts>>
 
-\* gateway/site/rules/contact.py: link_ended (or its time is over)
+\* gateway/site/rules/contacts.py: link_ended (or its time is over)
 LeaseEnds(m, n) ==
     /\ lease[m][n] /\ Link(m, n) # "up"
     /\ Waits(m) \/ \E o \in Members : Searches(o)

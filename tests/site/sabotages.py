@@ -11,13 +11,13 @@ from inspect import Parameter, signature
 from typing import Any
 from unittest.mock import patch
 
-from gateway.site.rules.contact import Contact
-from gateway.site.rules.decision import Claim, Decision, decide, supersedes
+from gateway.site.rules.contacts import Contact
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held
 from gateway.site.rules.lookup import Lookup, Search
 from gateway.site.rules.messages import End, Ended, Over, Part, State, Wanted
 from gateway.site.rules.outbound_moves import OutboundMoves, Parts
+from gateway.site.rules.search import Claim, Decision, decide, supersedes
 from gateway.site.rules.trust import Trust
 from tests.site.sim_holder import MemoryHolder, Session
 
@@ -97,7 +97,7 @@ _PARTS = Session.parts
 SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "received identifiers stay behind": (Session, "parts", _without_identifiers),
     "the highest epoch wins": (
-        "gateway.site.rules.decision",
+        "gateway.site.rules.search",
         "supersedes",
         lambda newer, older: False,
     ),
@@ -116,7 +116,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "a restore is kept quiet": (Ending, "_mark_all_suspect", lambda self, member, done: done()),
     "no doubt comes with a session": (OutboundMoves, "_part", _a_part_without_doubt),
     "a copy is as good as what it was": (
-        "gateway.site.rules.decision",
+        "gateway.site.rules.search",
         "supersedes",
         _a_copy_counts,
     ),

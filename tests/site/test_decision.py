@@ -1,6 +1,6 @@
 """The choice of the newest of several claims for a session."""
 
-from gateway.site.rules.decision import Claim, Decision, decide
+from gateway.site.rules.search import Claim, Decision, decide
 
 NONE: frozenset[str] = frozenset()
 

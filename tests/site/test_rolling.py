@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.mqtt.packets import Disconnect
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from gateway.site.wiring import membership
 from gateway.site.wiring.membership import Membership
 from tests.site.gateways import gateways

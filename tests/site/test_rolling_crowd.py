@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from gateway.site.rules.contact import RESTART_S
+from gateway.site.rules.contacts import RESTART_S
 from tests.site.sim_client import Client
 from tests.site.world import World
 

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from gateway.site.rules.contact import ANSWER_S, MOST_ANSWER_S, RESTART_S, START_S
-from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.contacts import ANSWER_S, MOST_ANSWER_S, RESTART_S, START_S, Contacts
 from gateway.site.rules.holder import Outcome
 from tests.site.rules.three import Site
 from tests.site.sim_client import Client

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from gateway.site.rules.holder import ALL_CLIENTS
 from gateway.site.rules.messages import Beat, decode
 from tests.site.sim_client import Client

@@ -31,7 +31,7 @@ from gateway.site.pki.invitation import MOST_REQUEST
 from gateway.site.pki.member_list import MemberList
 from gateway.site.pki.removed import from_values, read
 from gateway.site.pki.tls import why
-from gateway.site.rules.contact import LEASE_S, PROMISE_S
+from gateway.site.rules.contacts import LEASE_S, PROMISE_S
 from gateway.site.rules.messages import MEMBERS
 from gateway.site.strict import parse
 from gateway.system.logs import printable

@@ -26,7 +26,7 @@ from gateway.site.pki import invitation, renewal
 from gateway.site.pki.authority import Removal, name_in
 from gateway.site.pki.member_list import Lists
 from gateway.site.pki.removed import Removed
-from gateway.site.rules.contact import LEASE_S, PROMISE_S
+from gateway.site.rules.contacts import LEASE_S, PROMISE_S
 from gateway.system.jobs import Job
 from gateway.system.logs import about, printable
 

@@ -15,8 +15,7 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import NEVER, Session
 from gateway.broker.topic import NOTICES
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices, share_number
-from gateway.site.moving.session_move import Forwarder, SessionMove, move_of
-from gateway.site.moving.session_moves import moves_of, note
+from gateway.site.moving.session_moves import Forwarder, SessionMove, move_of, moves_of, note
 from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0

@@ -19,8 +19,7 @@ from gateway.config import INSIDE
 from gateway.mqtt.runs import RETAIN
 from gateway.site.moving.addresses import Address, Kind, Stage, address, share_number
 from gateway.site.moving.cuts import end_if_over, say
-from gateway.site.moving.session_move import SessionMove, move_of
-from gateway.site.moving.session_moves import moves_of
+from gateway.site.moving.session_moves import SessionMove, move_of, moves_of
 
 
 def send_on(core: Core, session: Session) -> None:

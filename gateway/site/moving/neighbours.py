@@ -15,11 +15,16 @@ from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import Session
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.mqtt.packets import Connect
-from gateway.site.moving import forwarders, moving, notices
+from gateway.site.moving import moving, notices
 from gateway.site.moving.late_messages import send_on, wait_to_send_on
 from gateway.site.moving.replicated import Replicated
-from gateway.site.moving.session_move import SessionMove, move_of
-from gateway.site.moving.session_moves import WithSessionMoves, move_rows, note
+from gateway.site.moving.session_moves import (
+    SessionMove,
+    WithSessionMoves,
+    move_of,
+    move_rows,
+    note,
+)
 from gateway.store.move_rows import OWN, Moves, moved_of
 
 
@@ -60,7 +65,7 @@ class SiteNeighbours(WithSessionMoves):
         self._stored: dict[int, SessionMove] = {}
 
     def leave(self) -> None:
-        forwarders.end_moves(self._core)
+        moving.end_moves(self._core)
         if self.moved.members:  # members that return count as new
             move_rows(self._core).members = frozenset()
             self._core.promise()
@@ -113,9 +118,9 @@ class SiteNeighbours(WithSessionMoves):
         if move is not None:
             self.session_moves.add(session, move)
             if (forwarder := move.forwarder) is not None:
-                session.queueing = forwarders.queueing(core, forwarder.name)
+                session.queueing = moving.queueing(core, forwarder.name)
                 return False
-        elif forwarders.is_forwarder(session.client):  # a forwarder without its move
+        elif moving.is_forwarder(session.client):  # a forwarder without its move
             core.effects.end(session)
         return True
 
@@ -133,7 +138,7 @@ class SiteNeighbours(WithSessionMoves):
             rows.exports = [order for order in rows.exports if not moving.stays(core, order)]
             for order in rows.exports:
                 core.changes.origins["session", core.by_id[order.session].client] = None
-                forwarders.leave_forwarder(core, order)
+                moving.leave_forwarder(core, order)
 
     def sealed(self, commit: Commit) -> None:
         if isinstance(rows := commit.neighbours, Moves):
@@ -159,7 +164,7 @@ class SiteNeighbours(WithSessionMoves):
     def reconfigure(self) -> None:
         for session, move in self.session_moves:
             if move.forwarder is not None:
-                session.queueing = forwarders.queueing(self._core, move.forwarder.name)
+                session.queueing = moving.queueing(self._core, move.forwarder.name)
 
     def advance(self) -> None:
         notices.advance(self._core)

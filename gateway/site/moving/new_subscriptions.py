@@ -20,8 +20,7 @@ from gateway.config import INSIDE
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.site.moving.addresses import OWN_STAGES, Kind, Stage
 from gateway.site.moving.cuts import AGAIN_S, say
-from gateway.site.moving.session_move import NEW, SessionMove, move_of
-from gateway.site.moving.session_moves import moves_of, note
+from gateway.site.moving.session_moves import NEW, SessionMove, move_of, moves_of, note
 
 
 class Behind:

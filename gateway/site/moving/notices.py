@@ -11,8 +11,7 @@ from gateway.broker.core import Core
 from gateway.mqtt.errors import ProtocolError
 from gateway.site.moving.addresses import OWN_STAGES, Kind, Stage, read_notices
 from gateway.site.moving.cuts import AGAIN_S, cut, end_if_over, end_tail, say, send_to
-from gateway.site.moving.session_move import Forwarder, SessionMove
-from gateway.site.moving.session_moves import moves_of
+from gateway.site.moving.session_moves import Forwarder, SessionMove, moves_of
 from gateway.store.move_rows import OWN
 
 _AT_ONCE = 1000

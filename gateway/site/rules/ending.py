@@ -34,13 +34,12 @@ from functools import partial
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import is_live
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held, Holder
 from gateway.site.rules.merge_window import WINDOW_S
 from gateway.site.rules.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
+from gateway.site.rules.search import is_live
 from gateway.site.rules.suspect import doubt
-from gateway.site.rules.trust import Trust
-from gateway.site.rules.working import Working
+from gateway.site.rules.trust import Trust, Working
 
 AT_ONCE = 4096
 """Largest number of unanswered Over messages to one member."""

@@ -7,9 +7,9 @@ for the caller.
 One client has one search at a time, in these stages:
 
   ASKING     all members are queried. A member that replies BUSY is queried again. A member
-             without an answer counts as silent after `answer_s` (`contact.py`). A member without a
+             without an answer counts as silent after `answer_s` (`contacts.py`). A member without a
              link counts as silent earlier: as soon as its last lease from this member is over.
-             The search waits longer for a member that is expected or busy (`contact.py`), as far
+             The search waits longer for a member that is expected or busy (`contacts.py`), as far
              as the client can wait. A restored member that may have forgotten something counts as
              silent
   MOVING     a session comes from another member (`inbound_moves.py`)
@@ -22,18 +22,15 @@ first: the other member answers this member's query, and then queries all member
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gateway.site.rules.contact import RESTART_S, START_S
-from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import Claim, Decision
+from gateway.site.rules.contacts import RESTART_S, START_S, Contacts
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held, Holder, Outcome
 from gateway.site.rules.inbound_moves import InboundMoves
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import MAX_EPOCH, Kind, Query, Reply
-from gateway.site.rules.search import GONE, Alive, Search, Stage, Waiter
+from gateway.site.rules.search import GONE, Alive, Claim, Decision, Search, Stage, Waiter
 from gateway.site.rules.suspect import doubt
-from gateway.site.rules.trust import Trust
-from gateway.site.rules.working import Working
+from gateway.site.rules.trust import Trust, Working
 
 MOST_TURNS = 64
 """Number of repeated queries to all members for one search. After this number, the search no longer

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.site.errors import SiteError
-from gateway.site.rules.contact import BEAT_S, START_S
-from gateway.site.rules.contacts import Contacts, Statistics
+from gateway.site.rules.contacts import BEAT_S, START_S, Contacts, Statistics
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.lookup import Lookup
@@ -35,8 +34,7 @@ from gateway.site.rules.releasing import Done as ReleaseDone
 from gateway.site.rules.releasing import Releasing
 from gateway.site.rules.replies import Replies
 from gateway.site.rules.search import Waiter
-from gateway.site.rules.trust import Trust
-from gateway.site.rules.working import Working
+from gateway.site.rules.trust import Trust, Working
 
 _NOBODY = "onceway-inside"
 """A client identifier that no session has (`gateway/config`: OWN_NAMES)."""
@@ -106,7 +104,7 @@ class Member:
 
         clean: whether the client wants no session (Clean Start 1). alive: returns whether the
         client still waits; if not, nothing is decided, and the outcome is `failed`. patience:
-        seconds for which the client can wait for members that are expected or busy (`contact.py`).
+        seconds for which the client can wait for members that are expected or busy (`contacts.py`).
         done: called with the outcome, usually within about a second. While a member is expected or
         busy, or a session is moving, the call comes later.
         """

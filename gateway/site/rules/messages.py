@@ -41,7 +41,7 @@ class Names(NamedTuple):
 
 class Beat(NamedTuple):
     """A keep-alive. clock: the sender's monotonic clock, in ms. echo: newest `clock` that the
-    sender has received from the receiver, or 0 while the sender grants no lease (`contact.py`).
+    sender has received from the receiver, or 0 while the sender grants no lease (`contacts.py`).
     """
 
     clock: int

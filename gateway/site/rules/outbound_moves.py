@@ -18,8 +18,7 @@ from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Held, Holder
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import CREDIT, Give, Part, Take, Wanted
-from gateway.site.rules.trust import Trust
-from gateway.site.rules.working import Working
+from gateway.site.rules.trust import Trust, Working
 
 AT_ONCE = 512
 """Largest number of sessions that are moving to one member at a time."""

@@ -2,18 +2,17 @@
 
 In: clients with identifiers, the members' replies, time. Out: queries; for each PUBREL, whether a
 member had the identifier and has released it on disk, and the silent members. A member counts as
-silent after the same time as in the lookup of a session (`contact.py`).
+silent after the same time as in the lookup of a session (`contacts.py`).
 """
 
 from collections.abc import Callable
 from functools import partial
 
-from gateway.site.rules.contact import START_S
-from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import is_live
+from gateway.site.rules.contacts import START_S, Contacts
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import Kind, Query, Reply
+from gateway.site.rules.search import is_live
 
 Done = Callable[[bool, tuple[str, ...]], None]
 

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import is_live
 from gateway.site.rules.holder import ALL_CLIENTS, Holder
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import Answer, Ask, Kind, Query, Reply, portions
-from gateway.site.rules.trust import Trust
-from gateway.site.rules.working import Working
+from gateway.site.rules.search import is_live
+from gateway.site.rules.trust import Trust, Working
 
 MOST_PENDING = 65_536
 """Largest number of queries of one member that may wait for the disk. A call (Ask) that would

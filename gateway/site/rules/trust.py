@@ -1,17 +1,45 @@
 """The check whether a client's session here is the newest.
 
 The session is certainly the newest if two conditions hold. Each other member has given this member
-a lease (`contact.py`). No member has asked for this client since this member's last decision about
+a lease (`contacts.py`). No member has asked for this client since this member's last decision about
 the client: a member that asks is about to get the session.
 
 In: leases, and queries. Out: members that may have a newer session.
+
+While a commit for a client is in progress (`Working`), the contents of the disk are uncertain. So
+nothing is answered or decided about this client until the commit is done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import NOBODY, Held, Holder
+
+
+class Working(dict[str, int]):
+    """The number of commits in progress for each client, and the functions to call at their end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+
+    def begin(self, client: str) -> None:
+        self[client] = self.get(client, 0) + 1
+
+    def finish(self, client: str) -> None:
+        """Note that a commit of a client has ended. If it was the client's last one in progress,
+        call the functions that wait for this client.
+        """
+        self[client] -= 1
+        if not self[client]:
+            del self[client]
+            for go_on in self._waiting.pop(client, ()):
+                go_on()
+
+    def wait(self, client: str, go_on: Callable[[], None]) -> None:
+        self._waiting.setdefault(client, []).append(go_on)
+
 
 KEPT_S = 60.0
 """Seconds for which queries about a client without a record are remembered. This is longer than a

@@ -38,7 +38,7 @@ from gateway.runtime.internal_client import Client, forget_members
 from gateway.site.forwarding.forwarding import MOST_FILTERS, MemberForwarding
 from gateway.site.forwarding.messages import GONE, MOST_QUEUE, WantedFilter
 from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
-from gateway.site.moving.forwarders import begin
+from gateway.site.moving.moving import begin
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.new_subscriptions import Behind
 from gateway.site.moving.peer_gateway import PeerGateway

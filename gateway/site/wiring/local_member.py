@@ -30,7 +30,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.engine import Engine
 from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from gateway.site.rules.holder import Outcome
 from gateway.site.rules.member import Member
 from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key, records_of

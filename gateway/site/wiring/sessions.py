@@ -17,7 +17,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.moving import forwarders, moving
+from gateway.site.moving import moving
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
@@ -168,10 +168,10 @@ class SessionHolder:
 
     def session(self, key: str) -> Session | None:
         """Return the session with this key; None if it has left or expired, or if there is none."""
-        session = self._broker.sessions.get(name_of(key))
+        # `name_of` and `own_key`, inlined because each look at a record runs them
+        session = self._broker.sessions.get(key.partition("\0")[0])
         if session is None or session.ended or session.ends <= self._broker.now:
             return None
-        # `own_key`, inlined because each look at a record runs it
         own = key_of(session.client, session.user, session.incarnation)
         return session if own == key else None
 
@@ -366,7 +366,7 @@ class SessionHolder:
         if key in self._moved_out:
             changes.forgotten.append(key)
             if parts is not None:
-                forwarders.over(broker, key)
+                moving.over(broker, key)
         self._taking[key] = place
         commit = broker.promise()
         broker.when_on_disk(commit, lambda: self._arrived(order, place, done))
@@ -412,7 +412,7 @@ class SessionHolder:
         if self.places.get(client, _NO_PLACE).epoch < below:
             self._end(client)
             if client in self._moved_out:
-                forwarders.over(self._broker, client)
+                moving.over(self._broker, client)
                 _forget_given(self, client)
             self.places.end(client)
         self.on_disk(done)

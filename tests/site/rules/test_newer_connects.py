@@ -4,7 +4,7 @@ some replies count for the newer CONNECT.
 
 import pytest
 
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from gateway.site.rules.lookup import FRESH_S
 from gateway.site.rules.messages import Ask, Query
 from tests.site.rules.three import Site

@@ -4,7 +4,7 @@ gateway asks the other members. No such query outlasts the session at this gatew
 
 import pytest
 
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from gateway.site.rules.messages import (
     Ask,
     Query,

@@ -24,10 +24,10 @@ from gateway.mqtt.properties import PropertyId
 from gateway.site.moving import neighbours, notices
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices
 from gateway.site.moving.cuts import say
-from gateway.site.moving.forwarders import end_moves
 from gateway.site.moving.late_messages import send_on
+from gateway.site.moving.moving import end_moves
 from gateway.site.moving.neighbours import site_of
-from gateway.site.moving.session_move import SessionMove
+from gateway.site.moving.session_moves import SessionMove
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Sites

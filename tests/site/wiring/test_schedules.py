@@ -28,8 +28,8 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
-from gateway.site.moving import forwarders
-from gateway.site.moving.session_move import SessionMove
+from gateway.site.moving import moving
+from gateway.site.moving.session_moves import SessionMove
 from gateway.site.rules import messages
 from tests.broker.harness import FOREVER, Client
 from tests.site.wiring.test_local_member import Sites
@@ -618,7 +618,7 @@ SABOTAGES: dict[str, tuple[object, str, object]] = {
         _takes_all,
     ),
     "a forwarder gets what its session gets, too": (SessionMove, "accepts", _takes_for_ever),
-    "nothing follows a session": (forwarders, "leave_forwarder", lambda *_: None),
+    "nothing follows a session": (moving, "leave_forwarder", lambda *_: None),
     "identifiers are not read again": (receive_flow, "unpack_set", lambda *_: set()),
 }
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.mqtt.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.rules.contact import START_S
+from gateway.site.rules.contacts import START_S
 from tests.broker.harness import FOREVER, Client
 from tests.site.wiring.test_local_member import Sites
 
