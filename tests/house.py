@@ -192,7 +192,7 @@ def _walks() -> Iterable[Figure]:
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 99), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 129), (2, 2)),
-        "CONNECT elsewhere": ((45, 67), (700, 745), (4, 4)),
+        "CONNECT elsewhere": ((45, 61), (700, 734), (4, 4)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]
@@ -204,9 +204,9 @@ def _walks() -> Iterable[Figure]:
 FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
     Figure("lines of the broker that name a site", 10, 4, lines_that_name_a_site),
-    Figure("broker: files", 42, 36, lambda: len(files("gateway/broker"))),
+    Figure("broker: files", 42, 35, lambda: len(files("gateway/broker"))),
     Figure("broker: lines", 7_400, 7_400, lambda: all_lines(files("gateway/broker"))),
-    Figure("broker: files below 70 lines", 4, 4, lambda: short_files("gateway/broker")),
+    Figure("broker: files below 70 lines", 4, 3, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
     Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),

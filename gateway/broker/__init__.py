@@ -31,9 +31,10 @@ The files in layers; a file imports only from lower layers, even for types (`mak
 
     ledger.py          totals of all queues: bytes, the open changes, orders for the store
     changes.py         contents of the next commit
-    delivery.py        a run of messages in one queue, and its rows; publish_run.py: the run itself
+    delivery.py        a run of messages in one queue, and its rows
+    publish_run.py     the run itself, and its topic
     marks.py           anti-replay windows of boards
     pauses.py, pause.py  publishers that were refused for now; lack.py: reasons of a refusal
     spool.py, retained.py, will.py   other destinations of messages
-    topic.py, store_rows.py
+    store_rows.py      the rows of a commit
 """

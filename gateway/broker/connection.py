@@ -19,10 +19,9 @@ from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
 from gateway.broker.pause import Pause
 from gateway.broker.pauses import client_key
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import PublishRun, Topic
 from gateway.broker.refusals import blame
 from gateway.broker.session import NEXT, Session, State
-from gateway.broker.topic import Topic
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError

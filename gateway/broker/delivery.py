@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import NOTICES, PublishRun
 from gateway.broker.store_rows import QueueRow
-from gateway.broker.topic import NOTICES
 from gateway.mqtt.runs import LARGE, Piece
 
 PAGE_ROWS = 256

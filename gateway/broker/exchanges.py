@@ -19,11 +19,10 @@ from __future__ import annotations
 from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import PublishRun, Topic
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Session, State
 from gateway.broker.spool import Identity
-from gateway.broker.topic import Topic
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.message_ids import sequence_of

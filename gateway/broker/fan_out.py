@@ -30,9 +30,8 @@ from gateway.broker.queue_limits import (
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import clear, keep, next_version
 from gateway.broker.router import RoutedTopic, Share
-from gateway.broker.session import Session
+from gateway.broker.session import Session, Subscription
 from gateway.broker.spool import ROW_OVERHEAD, Identity
-from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import RETAIN

@@ -1,5 +1,5 @@
 """A run: publications of one connection that arrived together and differ only in packet identifier
-and payload.
+and payload; and their topic.
 
 In: a run of PUBLISH packets from the receive buffer, a decoded PUBLISH, or a row of the store. Out:
 its weight against bounds, its row in the store, and the bytes that its packets for a receiver
@@ -11,8 +11,9 @@ storage and encoding take one step per run, not one per publication, which makes
 
 from typing import Protocol
 
-from gateway.broker.topic import Topic
+from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import Publishes, publish_shape
+from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.system.usage import Account, Origin
 
 OVERHEAD = 64
@@ -21,6 +22,30 @@ of a topic name beyond this length, are counted as well."""
 
 _KNOWN_SHAPES = 4
 """Largest number of cached PUBLISH headers (the bytes before the payload) for one topic."""
+
+
+NOTICES = f"{SHARE_PREFIX}onceway/journeys"
+"""Topic of the gateways' messages about sessions that move. The name looks like a shared
+subscription, so no client can publish or subscribe to it."""
+
+
+class Topic:
+    __slots__ = ("indexed", "name", "refused", "shapes", "spooled", "stale", "wire")
+
+    def __init__(self, name: str, wire: bytes) -> None:
+        self.name = name
+        self.wire = wire
+        """The name in its encoded form, with its length in front."""
+        self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
+        """Cached results of `PublishRun.shape`, by first byte, MQTT 5 or not, and payload size."""
+        self.indexed = False
+        """Whether the router marks the topic as stale when its routes change."""
+        self.stale = True
+        """Whether routes, `spooled` and `refused` are outdated after a change of subscriptions."""
+        self.spooled = False
+        """Whether messages of the topic are spooled for the uplink."""
+        self.refused: ReasonCode | None = None
+        """Reason why messages of the topic are refused, or None."""
 
 
 class Publisher(Protocol):

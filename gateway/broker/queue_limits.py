@@ -30,9 +30,8 @@ from itertools import islice
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
-from gateway.broker.publish_run import OVERHEAD, PublishRun
+from gateway.broker.publish_run import NOTICES, OVERHEAD, PublishRun
 from gateway.broker.session import Session
-from gateway.broker.topic import NOTICES
 from gateway.config.bound_names import queue_key
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about

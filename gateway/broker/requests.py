@@ -15,9 +15,8 @@ from __future__ import annotations
 from gateway.broker.connection import Connection
 from gateway.broker.refusals import refused, words
 from gateway.broker.retained_feed import RetainedFeed
-from gateway.broker.session import Session
+from gateway.broker.session import Session, Subscription
 from gateway.broker.spool import ROW_OVERHEAD
-from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from gateway.mqtt.packets import Subscription as Wanted

@@ -17,10 +17,9 @@ from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
-from gateway.broker.session import Session
+from gateway.broker.session import Session, Subscription
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
-from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
 from gateway.mqtt.message_ids import packet_id, unpack_ids
 from gateway.system.usage import Account, Origin

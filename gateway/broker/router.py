@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.broker.publish_run import PublishRun
-from gateway.broker.session import Session
-from gateway.broker.topic import Subscription, Topic
+from gateway.broker.publish_run import PublishRun, Topic
+from gateway.broker.session import Session, Subscription
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import (

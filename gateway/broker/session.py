@@ -8,6 +8,7 @@ connection sets the expiry to 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, Protocol
 
@@ -19,11 +20,11 @@ from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
 from gateway.broker.store_rows import RETAINED_TO_COME, SessionRow, SubscriptionRow
-from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
 from gateway.config import QueueSection
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import Piece
+from gateway.mqtt.wire import encode_varint
 from gateway.system.usage import Account, Origin
 
 NEVER = 0xFFFF_FFFF
@@ -75,6 +76,31 @@ class Attached(Receiver, Holder, WaitingCaller, Protocol):
     def disconnect(self, reason: ReasonCode, text: str) -> None: ...
 
     def end(self, reason: str, will: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topic_filter: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+    """Subscription Identifier, 0 for none."""
+
+    @classmethod
+    def stored(cls, topic_filter: str, options: int, identifier: int) -> Subscription:
+        """Return a subscription from its row in the store."""
+        return cls(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
+
+    @property
+    def options(self) -> int:
+        """The options as one number, as in `SubscriptionRow`."""
+        return self.qos | self.no_local << 2 | self.retain_as_published << 3
+
+    @property
+    def extra(self) -> bytes:
+        """The Subscription Identifier as an encoded property, empty without one."""
+        return b"\x0b" + encode_varint(self.identifier) if self.identifier else b""
 
 
 class Role:

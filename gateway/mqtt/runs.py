@@ -145,7 +145,7 @@ def publish_shape(
     first: int, version5: bool, topic: bytes, properties: bytes, size: int
 ) -> tuple[bytes, bytes]:
     """Return the bytes of a PUBLISH before the packet identifier, and from there to the payload.
-    topic: encoded, with its length. size: of the payload, in bytes.
+    topic: encoded, with its length. size: bytes of the payload.
     """
     tail = encode_varint(len(properties)) + properties if version5 else b""
     length = len(topic) + len(tail) + size + (2 if first & QOS_BITS else 0)

@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.broker.session import NEVER
-from gateway.broker.topic import Subscription
+from gateway.broker.session import NEVER, Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.broker.publish_run import OVERHEAD
-from gateway.broker.topic import Subscription
+from gateway.broker.session import Subscription
 from gateway.mqtt.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.store.cells import sound, teach
 from gateway.store.move_rows import name_of

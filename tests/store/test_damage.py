@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.topic import NOTICES
+from gateway.broker.publish_run import NOTICES
 from gateway.config import Config, GatewaySection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Publish

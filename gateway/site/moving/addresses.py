@@ -6,7 +6,7 @@ as bytes, and back.
 A publication for one session carries Subscription Identifiers. Clients may not send Subscription
 Identifiers [MQTT-3.3.4-6], so only a gateway can address a session. One identifier means a shared
 subscription, three mean a session, and four mean a shared subscription of a session. Notices are
-publications on `gateway.broker.topic.NOTICES`.
+publications on `gateway.broker.publish_run.NOTICES`.
 """
 
 from __future__ import annotations

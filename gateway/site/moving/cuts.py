@@ -11,9 +11,8 @@ from collections.abc import Iterable
 
 from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import NOTICES, PublishRun
 from gateway.broker.session import NEVER, Session
-from gateway.broker.topic import NOTICES
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices, share_number
 from gateway.site.moving.session_moves import Forwarder, SessionMove, move_of, moves_of, note
 from gateway.store.move_rows import OWN

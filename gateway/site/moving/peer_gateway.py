@@ -21,11 +21,10 @@ from gateway.access.rules import Acl
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.marks import Mark
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import NOTICES, PublishRun
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Attached, Role, Session, State
-from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import quote
 from gateway.mqtt.message_ids import IDENTIFIERS, packet_id

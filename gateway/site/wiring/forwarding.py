@@ -20,8 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from gateway.broker.session import NEVER, Session
-from gateway.broker.topic import Subscription
+from gateway.broker.session import NEVER, Session, Subscription
 from gateway.config import INSIDE, MEMBER
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Connect, Packet

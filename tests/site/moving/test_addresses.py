@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.topic import NOTICES
+from gateway.broker.publish_run import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MalformedPacket
 from gateway.mqtt.packets import Publish, Version

@@ -7,9 +7,8 @@ import pytest
 
 from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import NOTICES, PublishRun
 from gateway.broker.session import Session
-from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import (
