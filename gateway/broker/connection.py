@@ -277,7 +277,7 @@ class Connection:
         written now, the connection stays dirty.
         """
         out, session = self.out, self.session
-        if (count := len(out)) == 1 or self.size < LARGE:
+        if (count := len(out)) < 2 or self.size < LARGE:
             data = out[0] if count == 1 else b"".join(out)
             out.clear()
             self.dirty = False

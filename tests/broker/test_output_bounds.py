@@ -54,6 +54,21 @@ def test_qos_0_that_waits_behind_an_acknowledgement_has_a_bound() -> None:
     assert client.payloads[-1] == b"again"
 
 
+def test_connection_with_a_large_message_that_waits_for_the_disk_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    client = world.durable("c")
+    client.subscribe("t", qos=2)
+    world.slow_disk = True
+    world.accepted("publisher").send(Publish("t", bytes(20_000), qos=2, packet_id=1))
+    assert client.connection.size > 20_000
+    client.disconnect()
+    world.commit()
+    assert client.received == []
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("what", [PINGS, encode(Pubrel(7), V5) * 5_000], ids=["pings", "releases"])
 def test_a_peer_that_reads_no_answers_is_not_read(what: bytes) -> None:
     world = World(outgoing_bytes=300_000)
