@@ -215,7 +215,7 @@ FIGURES = (
     Figure("classes with more than 30 methods", 0, 0, lambda: len(large_classes())),
     *_walks(),
     Figure("hil run imports: files", 140, 140, lambda: len(imported_by("hil.run.run"))),
-    Figure("hil run imports: lines", 20_000, 19_500, lambda: all_lines(imported_by("hil.run.run"))),
+    Figure("hil run imports: lines", 20_000, 20_000, lambda: all_lines(imported_by("hil.run.run"))),
 )
 
 

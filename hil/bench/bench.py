@@ -63,7 +63,8 @@ class Bench(BaseModel):
     bridge: a bridge of the gateway to another broker.
 
     commands: commands to the boards, through the gateway. client: programs that publish over TCP in
-    addition to the boards. subscriber: programs that subscribe at the gateway.
+    addition to the boards. subscriber: programs that subscribe at the gateway. walk: whether
+    clients try each option of MQTT before the first fault (`hil/clients/walk.toml`).
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
     gateway.toml. options: other values of some keys (`section.key`), of which each seed sets some.
@@ -91,6 +92,7 @@ class Bench(BaseModel):
     commands: Commands | None = None
     client: list[ClientTable] = []
     subscriber: list[SubscriberTable] = []
+    walk: bool = False
     config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
     options: dict[str, str | int | float | bool] = Field(default={}, max_length=len(COVERING))
     fault: list[AnyKind] = []
@@ -279,6 +281,7 @@ class Bench(BaseModel):
             "[commands]": self.commands,
             "[[subscriber]]": self.subscriber,
             "[bridge]": self.bridge,
+            "walk": self.walk,
         }
         if present := [name for name, table in beyond.items() if table]:
             raise ValueError(
@@ -448,7 +451,8 @@ class Bench(BaseModel):
     @property
     def listens(self) -> bool:
         """Whether any program connects to the gateway over TCP."""
-        return bool(self.commands or self.client or self.subscriber or self.real or self.bridge)
+        programs = self.commands or self.client or self.subscriber or self.walk
+        return bool(programs or self.real or self.bridge)
 
     @property
     def kinds(self) -> list[Kind]:

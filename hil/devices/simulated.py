@@ -3,6 +3,7 @@ a bench. Out: the boards' ledgers in the history, and ways to break, reset and r
 """
 
 import asyncio
+import hashlib
 import os
 import random
 from binascii import crc_hqx
@@ -264,10 +265,17 @@ class SimulatedDevice(Boards):
         for tries_left in reversed(range(PROVISION_TRIES)):
             try:
                 await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
+                self._note_entry(board)
                 return
             except OncewayError:
                 if not tries_left:
                     raise
+
+    def _note_entry(self, board: SimulatedBoard) -> None:
+        """Record the entry that the registry must have for the board."""
+        firmware = hashlib.sha256(Path(self._hex).read_bytes()).hexdigest()
+        entry = {"board": "uno", "port": str(board.port), "firmware": firmware}
+        self._history.add("board", "provisioned", device=self.name, entry=entry)
 
     async def stop_sampling(self) -> None:
         """Cut the power, order the application to stop sampling, and restore the power.

@@ -1,13 +1,15 @@
 """A subscriber as the rig sees it: its table in a bench, its process, and the messages that it must
 still receive. In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop
-`subscriber` in the history.
+`subscriber` in the history. `walk` runs the clients of `hil/clients/walk.toml` (hop `walk`).
 """
 
 import json
 import sys
 from collections.abc import Iterable
 
+from hil.bench.bench import Bench
 from hil.bench.tables import SubscriberTable
+from hil.clients import records
 from hil.devices.client import Client
 from hil.devices.wired_device import WiredDevice
 from hil.formats.topics import matches, shared
@@ -111,3 +113,26 @@ class Subscriber:
         """Record the event `complete` if all reports of the subscriber are in the history."""
         if self._heard:
             self._history.add("subscriber", "complete", subscriber=self.name)
+
+
+async def walk(
+    bench: Bench, port: int, children: Children, history: History, *, after: bool = False
+) -> None:
+    """If the bench has `walk`, try the options of MQTT at the gateway, and record what the clients
+    saw. port: port of the gateway's listener. after: whether to carry out the scripts for the end
+    of a run. Raises EndedError if the program fails.
+    """
+    due = records(bench.config).items() if bench.walk else ()
+    argv = [sys.executable, "-m", "hil.clients.walk", "--port", str(port)]
+    for name, record in due:
+        argv += ["--record", name] if "after" in record or not after else []
+    if not due:
+        return
+    child = await children.start("walk", argv + ["--after"] * after, pipe=True)
+    async for line in child.lines():
+        report = json.loads(line)
+        event, t = report.pop("event"), report.pop("t")
+        history.add("walk", event, t, **report)
+    if await child.process.wait():
+        child.check()
+    child.ended_by_us = True

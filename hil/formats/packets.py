@@ -105,12 +105,13 @@ of str (user property)."""
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A CONNECT. keep_alive: seconds. A will is not read."""
+    """A CONNECT. keep_alive: seconds. will: a will is written, but not read."""
 
     client_id: str
     clean_start: bool = True
     keep_alive: int = 0
     properties: Properties = ()
+    will: "Publish | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,9 +353,13 @@ def write(packet: Packet) -> bytes:
 def _parts(packet: Packet) -> tuple[Kind, int, bytes]:
     match packet:
         case Connect():
-            flags = packet.clean_start << 1
+            flags, end = packet.clean_start << 1, b""
+            if will := packet.will:
+                flags |= 4 | will.qos << 3 | will.retain << 5
+                end = _written(will.properties) + _text(will.topic) + _binary(will.payload)
             head = _text("MQTT") + struct.pack(">BBH", VERSION, flags, packet.keep_alive)
-            return Kind.CONNECT, 0, head + _written(packet.properties) + _text(packet.client_id)
+            head += _written(packet.properties) + _text(packet.client_id)
+            return Kind.CONNECT, 0, head + end
         case Connack():
             head = bytes((packet.session_present, packet.reason))
             return Kind.CONNACK, 0, head + _written(packet.properties)

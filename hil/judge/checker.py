@@ -29,7 +29,7 @@ from hil.judge import (
     sessions,
     starts,
     states,
-    turns,
+    walked,
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
@@ -139,6 +139,7 @@ def check(events: Iterable[Event]) -> Result:
         * bool(under_way)
         + sessions.doubts(events)
         + list(states.doubts(events))
+        + list(walked.doubts(events))
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
@@ -153,7 +154,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + commands.disobeyed(seen)
         + links.wrong(events)
-        + turns.wrong(events)
+        + air.wrong_sessions(events)
         + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)
@@ -162,8 +163,12 @@ def check(events: Iterable[Event]) -> Result:
         + calm.wrong(events)
         + sessions.wrong(events)
         + states.wrong(events)
+        + walked.wrong(events)
+        + walked.mirrored(events, seen.ways, seen.provisioned)
         + lists.wrong(
-            seen.listed, seen.reworded, seen.devices, seen.claim if _keeps_all(seen) else None
+            *(seen.listed, seen.reworded, seen.devices),
+            seen.claim if _keeps_all(seen) else None,
+            seen.provisioned,
         )
         + columns.torn_axes(seen.received(), steady=seen.clocks.steady)
         + columns.disordered_starts(seen.received(), seen.began)

@@ -20,13 +20,14 @@ EVENTS = {
     "rig": _words("armed broken clock command end impossible planned run stalled"),
     "board": _words(
         "acknowledged again clock complete connected contradiction forgotten left obeyed "
-        "publication resent sent start unasked waiting"
+        "provisioned publication resent sent start unasked waiting"
     ),
     "spool": _words("complete died publication waiting"),
     "batch": _words("changed complete contradiction publication waiting"),
     "table": _words("complete conflict contradiction publication quarantined"),
     READINGS: _words("complete reading"),
     "states": _words("changed held"),
+    "walk": _words("tried"),
     "other broker": _words("happened"),
     "subscriber": _words("broken complete connected left received released subscribed subscribing"),
     "wire": _words(

@@ -124,6 +124,8 @@ class Seen:
     reads: bool = False
     """Whether the table of readings is judged, too."""
     devices: list[str] = field(default_factory=list)
+    provisioned: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """Registry entries of each board that the rig has provisioned, the newest last."""
     real: set[str] = field(default_factory=set)
     """Real boards, whose ledger cannot be read."""
     plan: dict[str, int] = field(default_factory=dict)
@@ -208,6 +210,8 @@ class Seen:
                 self.acknowledged[_key(data)] = event.t
             case "board", "left":
                 self.departed.add(_key(data))
+            case "board", "provisioned":
+                self.provisioned[data["device"]].append({"name": data["device"], **data["entry"]})
             case "board", "again":
                 self.again[_key(data)] += 1
             case "board", "resent":

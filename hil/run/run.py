@@ -22,7 +22,7 @@ from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.sensor import SensorBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.devices.sketch import SketchedBoard
-from hil.devices.subscriber import Subscriber
+from hil.devices.subscriber import Subscriber, walk
 from hil.faults.base import Kind
 from hil.faults.gateway import GatewayPowerCut, LandingPowerCut
 from hil.faults.ingest import CentrePowerCut
@@ -159,7 +159,7 @@ class Run:
                         elif isinstance(device, RealBoardByAir):
                             device.tap = self._air.listen(device.name, device.key, device.heard)
                 try:
-                    await self._drive(site, devices)
+                    await self._drive(site, devices, programs)
                 finally:
                     self._commander.stop()
                     await asyncio.gather(*(device.stop() for device in devices))
@@ -203,7 +203,7 @@ class Run:
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
-    async def _drive(self, site: Site, devices: list[Device]) -> None:
+    async def _drive(self, site: Site, devices: list[Device], programs: Children) -> None:
         if self._air:
             await self._air.start()
         with self._display.stage("flash and provision"):
@@ -230,8 +230,9 @@ class Run:
             for member in site.members.values():
                 await member.start_uplink()
         self._watch.devices = devices
+        await walk(self._bench, self._commander.port, programs, self._history)
         async with asyncio.TaskGroup() as tasks:
-            await self._under_faults(tasks, site, devices)
+            await self._under_faults(tasks, site, devices, programs)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
         """Let the gateway create its store. Then set the next row number and batch number. A
@@ -247,7 +248,7 @@ class Run:
         self._watch.spools[alone.name].begin_behind(self._bench.first_row - 1)
 
     async def _under_faults(
-        self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]
+        self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device], programs: Children
     ) -> None:
         first = site.members[self._bench.gateways[0]]
         system = System(
@@ -320,6 +321,7 @@ class Run:
         for task in (*always, *faults, *sampling):
             task.cancel()
         site.check()
+        await walk(self._bench, self._commander.port, programs, self._history, after=True)
         if self._other:
             await self._other.end_changes()
         for error in await site.stop():

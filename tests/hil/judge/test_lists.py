@@ -52,3 +52,23 @@ def test_a_lost_store_and_a_changed_copy_are_no_mistakes() -> None:
     assert told(way(of("uno-1"), "spool"), claim=None) == []
     assert told(way(b"changed", "batch"), copied="site/1") == []
     assert told(way(of("uno-1"), "batch")) == []  # a copy, which the ingest leaves out
+
+
+@pytest.mark.parametrize(
+    ("changed", "right"),
+    [
+        ({}, True),
+        ({"firmware": "0" * 64}, False),
+        ({"board": "nano"}, False),
+        ({"port": "x"}, False),
+    ],
+)
+def test_an_entry_of_a_list_is_the_registrys(changed: dict[str, str], right: bool) -> None:
+    entry = {"name": "uno-1", "board": "uno", "port": "/dev/1", "firmware": "a" * 64}
+    payload = json.dumps([{**entry, **changed}]).encode()
+    found = {HERE: way(payload, "spool", "batch", "table")}
+    of_uno_1 = {"uno-1": [{**entry, "port": "/dev/0"}, entry]}
+    text = f"the list of devices at 7 of {HERE[0]} has another entry of uno-1 than the registry"
+    assert lists.wrong(found, (), {"uno-1"}, "table", of_uno_1) == [text] * (not right)
+    missing = text.replace("uno-1", "uno-2")
+    assert missing in lists.wrong(found, (), {"uno-1", "uno-2"}, "table", {"uno-2": [entry]})

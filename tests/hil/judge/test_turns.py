@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from hil.judge.air import wrong_sessions as wrong
 from hil.judge.checker import Verdict, check
-from hil.judge.turns import wrong
 from hil.observe.history import Event
 from tests.hil.judge.runs import S
 from tests.hil.judge.test_air import COUNTED, by_air
