@@ -15,6 +15,11 @@ static void fill(uint32_t count)
     world_run(200);
 }
 
+static bool one_is_left(void)
+{
+    return ow_journal_idle(&client.journal) && client.journal.pending == 1;
+}
+
 static void days_without_a_gateway_fit(void)
 {
     world_new();
@@ -83,11 +88,36 @@ static void one_that_was_refused_is_dropped_before_it_is_too_old(void)
     CHECK_EQUAL(gateway.routed[3], 0);
 }
 
+/* Counted from the newest one that is done, without a restart and after one. */
+static void the_bound_of_too_old_is_exact(void)
+{
+    for (unsigned restart = 0; restart < 2; restart++) {
+        for (unsigned beyond = 0; beyond < 2; beyond++) {
+            world_connect();
+            gateway.poison = 3;
+            gateway.refuse_reason = 0x87;
+            fill(3 + OW_JOURNAL_WINDOW - 1 + beyond);
+            CHECK(world_until(one_is_left, 60000));
+            gateway_kill();
+            world_run(1000);
+            gateway.poison = 0;
+            if (restart) {
+                world_boot();
+            }
+            gateway_start();
+            CHECK(world_until(world_quiet, 60000));
+            CHECK_EQUAL(client.dropped, beyond);
+            CHECK_EQUAL(gateway.routed[3], 1 - beyond);
+        }
+    }
+}
+
 int main(void)
 {
     RUN(days_without_a_gateway_fit);
     RUN(nothing_of_a_publication_is_in_the_eeprom);
     RUN(a_memory_that_is_missing_takes_nothing_and_the_board_goes_on);
     RUN(one_that_was_refused_is_dropped_before_it_is_too_old);
+    RUN(the_bound_of_too_old_is_exact);
     return 0;
 }

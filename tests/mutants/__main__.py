@@ -197,6 +197,10 @@ MODULES = {
             "ow_put_u32(record - SEQUENCE_AT, journal->next);": AT_0,
             "(ow_get_u16(record - SEQUENCE_AT + 2) == (uint16_t)journal->next ||": AT_0,
             "for (uint8_t count = 0; count <= CELLS; count++) {": "the fifth cell is the first one",
+            "if (journal->newest_done == 0 || (int16_t)(id - journal->newest_done) >= 0) {": (
+                "the newest one again changes nothing"
+            ),
+            "if (first != NOWHERE) {": "the search for the oldest one finds it, only later",
             "return journal->next <= life ? life - journal->next : 0;": "the difference is 0",
         },
     ),
