@@ -38,6 +38,7 @@ from hil.faults.ingest import (
 )
 from hil.faults.landing import (
     BatchDamaged,
+    BatchForged,
     BatchReworded,
     BatchTwice,
     LandingUnwritable,
@@ -135,6 +136,7 @@ OfUplink = (
     | UploadCut
     | BatchTwice
     | BatchDamaged
+    | BatchForged
     | BatchReworded
     | NumberTaken
 )

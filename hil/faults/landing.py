@@ -7,6 +7,7 @@ other payloads.
 import asyncio
 import hashlib
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -64,19 +65,24 @@ class BatchCopy(Kind):
     bounded: ClassVar[bool] = True
     counter: ClassVar[str] = "landed"
     needs_ingest: ClassVar[bool] = True
-    harm: ClassVar[Copy] = "same"
 
-    async def land(self, fault: Fault, system: SystemUnderTest) -> tuple[int, int]:
-        """Land the copy. Return the number of the copied batch, and its number of rows."""
+    async def land(
+        self, fault: Fault, system: SystemUnderTest, harm: Copy = "same"
+    ) -> tuple[int, int]:
+        """Land the copy. Return the number of the copied batch, and its number of rows. A reworded
+        copy lands twice, as the second batch of an epoch and then as the first one.
+        """
         await wait_until(lambda: system.landing.newest)
         origin, newest = next(iter(system.landing.newest.items()))
         copy = _feed_of_copy(fault, origin)
-        if self.harm == "reworded":
+        land = partial(system.site.landing.repeat, origin, newest, copy.partition("/")[2])
+        if harm == "reworded":
             # the table must have the first payloads before the copy lands
             await wait_until(lambda: system.progress.batches().get(origin, 0) >= newest)
             system.history.add("landing", "reworded", origin=copy)
-        rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)
-        return newest, rows
+            land(harm, 2)
+            await asyncio.sleep(STUCK_S)  # the ingest must wait for the first batch meanwhile
+        return newest, land(harm)
 
     async def put_aside(
         self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
@@ -143,32 +149,48 @@ class BatchDamaged(BatchCopy):
 
     text: ClassVar[str] = "batch damaged at rest"
     kind: Literal["batch-damaged"]
-    harm: ClassVar[Copy] = "damaged"
+
+    def harm(self, fault: Fault) -> Copy:
+        return "damaged"
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         before = count(system.site.folder.quarantine)
-        batch, rows = await self.land(fault, system)
+        harm = self.harm(fault)
+        batch, rows = await self.land(fault, system, harm)
         if not await self.put_aside(fault, system, system.site.folder.quarantine, before + 1):
             return None
         return Evidence(
-            f"a copy of batch {batch} with {rows} publications is in quarantine",
+            f"a {harm} copy of batch {batch} with {rows} publications is in quarantine",
             {"batch": batch, "rows": rows},
         )
 
 
+class BatchForged(BatchDamaged):
+    """Somebody without the gateway's key lands other payloads for the keys of the newest batch. In
+    turn, the manifest has no signature, or that of another key. The ingest must put the batch into
+    quarantine.
+    """
+
+    text: ClassVar[str] = "batch forged"
+    kind: Literal["batch-forged"]  # type: ignore[assignment]
+
+    def harm(self, fault: Fault) -> Copy:
+        return "unsigned" if int(fault.id.rpartition("-")[2]) % 2 else "forged"
+
+
 class BatchReworded(BatchCopy):
     """The newest batch lands again with other payloads for the same keys: the ingest must keep the
-    first payloads, and set the others aside.
+    first payloads, and set the others aside. This happens twice, as the second and then as the
+    first batch of one epoch, as if the first came late: the ingest must wait for it.
     """
 
     text: ClassVar[str] = "batch landed again with other payloads"
     kind: Literal["batch-reworded"]
-    harm: ClassVar[Copy] = "reworded"
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         before = count(system.site.folder.conflicts)
-        batch, rows = await self.land(fault, system)
-        if not await self.put_aside(fault, system, system.site.folder.conflicts, before + rows):
+        batch, rows = await self.land(fault, system, "reworded")
+        if not await self.put_aside(fault, system, system.site.folder.conflicts, before + 2 * rows):
             return None
         return Evidence(
             f"batch {batch} with {rows} publications, whose second payloads were set aside",

@@ -12,10 +12,15 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from hil.formats.batches import damaged as damaged_copy
 from hil.formats.batches import relabelled
 
-Copy = Literal["same", "damaged", "reworded"]
+Copy = Literal["same", "damaged", "reworded", "unsigned", "forged"]
+REWORDED = {"reworded": "!", "unsigned": "?", "forged": "?"}
+"""Text by which the payloads of a copy change."""
 
 
 class LandingPlace:
@@ -52,17 +57,20 @@ class LandingPlace:
         link.symlink_to(self._landing.name)
         os.replace(link, self._mount)
 
-    def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
-        """Land a batch again as the first of another epoch, as a gateway with a restored store
+    def repeat(
+        self, origin: str, number: int, epoch: str, copy: Copy = "same", under: int = 1
+    ) -> int:
+        """Land a batch again as batch `under` of another epoch, as a gateway with a restored store
         does. Return the number of rows of the batch. copy: `damaged`, with one wrong bit, as from a
         failing disk; `reworded`, with other payloads for the same keys, as from a board with
-        another board's identity.
+        another board's identity; `unsigned` and `forged`, the same without a signature, or with
+        that of a key of somebody else.
         """
-        data, manifest = self._copy(origin, number, epoch, 1, copy)
+        data, manifest = self._copy(origin, number, epoch, under, copy)
         if copy == "damaged":
             data = damaged_copy(data)
-        target = self._landing / origin.partition("/")[0] / epoch / f"{1:012d}.parquet"
-        target.parent.mkdir()
+        target = self._landing / origin.partition("/")[0] / epoch / f"{under:012d}.parquet"
+        target.parent.mkdir(exist_ok=True)
         target.write_bytes(data)
         target.with_suffix(".json").write_bytes(manifest)
         return int(json.loads(manifest)["rows"])
@@ -85,9 +93,20 @@ class LandingPlace:
     def _copy(
         self, origin: str, number: int, epoch: str, other: int, copy: Copy = "same"
     ) -> tuple[bytes, bytes]:
-        """Return a batch's data and manifest as batch `other` of `epoch`, signed by its gateway."""
+        """Return a batch's data and manifest as batch `other` of `epoch`, signed by its gateway
+        unless `copy` says otherwise.
+        """
         source = self._landing / origin / f"{number:012d}.parquet"
         manifest = source.with_suffix(".json").read_bytes()
         key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
-        how = {"reworded": copy == "reworded", "plain": copy == "damaged"}
-        return relabelled(source.read_bytes(), manifest, epoch, other, key, **how)
+        if copy in ("unsigned", "forged"):
+            key = _another_key() if copy == "forged" else b""
+        reworded, plain = REWORDED.get(copy, "") * (1 + (other > 1)), copy == "damaged"
+        return relabelled(
+            source.read_bytes(), manifest, epoch, other, key, reworded=reworded, plain=plain
+        )
+
+
+def _another_key() -> bytes:
+    pem = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    return Ed25519PrivateKey.generate().private_bytes(*pem)

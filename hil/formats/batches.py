@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 SIGNED_BEHIND = b"onceway manifest\n"
 SIGNATURE = ("key", "signature")
+CHANGES = ((b"\x01\x61V", b"\x01\x61A"), (b"\x64adc0", b"\x64adc1"), (b"", b""))
+"""Changes of a reading of a board: another unit, another name, and none of both."""
 
 
 def relabelled(
@@ -25,23 +27,37 @@ def relabelled(
     number: int,
     key: bytes,
     *,
-    reworded: bool = False,
+    reworded: str = "",
     plain: bool = False,
 ) -> tuple[bytes, bytes]:
     """Return data and manifest of a copy of a batch. The copy consists of other bytes, and has this
-    epoch and number. key: PEM, of an Ed25519 key. reworded: whether to change each payload; all
-    other cells stay. plain: whether to leave pages uncompressed.
+    epoch and number. key: PEM, of an Ed25519 key; empty for a manifest without signature. reworded:
+    a text by which each payload changes; all other cells stay. plain: whether to leave pages
+    uncompressed.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": str(number).encode()}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
     if reworded:
-        others = pa.array([one.as_py() + b"!" for one in table["payload"]], pa.binary())
+        payloads = enumerate(table["payload"].to_pylist())
+        others = pa.array([_reworded(one, row, reworded) for row, one in payloads], pa.binary())
         at = table.schema.get_field_index("payload")
         table = table.set_column(at, table.schema.field(at), others)
     copy = compact(table, labels, plain=plain)
     sums = {"bytes": len(copy), "sha256": hashlib.sha256(copy).hexdigest()}
-    return copy, signed({**json.loads(manifest), "epoch": epoch, "number": number, **sums}, key)
+    fields = {**json.loads(manifest), "epoch": epoch, "number": number, **sums}
+    bare = {name: value for name, value in fields.items() if name not in SIGNATURE}
+    return copy, signed(fields, key) if key else json.dumps(bare, ensure_ascii=False).encode()
+
+
+def _reworded(payload: bytes, row: int, text: str) -> bytes:
+    """Return a payload of another meaning: by `row`, a reading of a board gets one of CHANGES, or
+    another value. Any other payload gets `text` at its end.
+    """
+    old, new = CHANGES[row % len(CHANGES)]
+    if old not in payload or CHANGES[1][0] not in payload or text != "!":
+        return payload + text.encode()
+    return payload.replace(old, new, 1) if old else payload[:-1] + bytes([payload[-1] ^ 1])
 
 
 def compact(table: pa.Table, labels: dict[bytes, bytes], *, plain: bool = False) -> bytes:

@@ -12,7 +12,7 @@ from hil.judge.publication import Key, Sighting
 from hil.judge.seen import Seen
 from hil.judge.senml import Record, of_link
 
-DAMAGED = "batch damaged at rest"
+DAMAGED = ("batch damaged at rest", "batch forged")
 
 
 def wrong(seen: Seen) -> list[str]:
@@ -26,8 +26,8 @@ def _quarantined(seen: Seen) -> Iterator[str]:
         if origin in own:
             yield f"batch {number} of {origin} is in quarantine, but no fault has damaged it"
         copies += origin not in own
-    planned = sum(kind == DAMAGED for kind in seen.planned.values())
-    least = seen.happened[DAMAGED] if "table" in seen.complete else 0
+    planned = sum(kind in DAMAGED for kind in seen.planned.values())
+    least = sum(seen.happened[kind] for kind in DAMAGED) if "table" in seen.complete else 0
     if not least <= copies <= planned:
         yield f"{copies} copies of batches are in quarantine, but {least} to {planned} were damaged"
 

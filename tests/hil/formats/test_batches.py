@@ -1,14 +1,17 @@
 """Batches of the rig's own writer, read by the uplink's reader."""
 
 import hashlib
+import json
 from pathlib import Path
 
+import cbor2
 import pytest
 
 from gateway.uplink.batch import Manifest, Origin, decode, encode
 from gateway.uplink.signing import load_or_make
-from hil.faults.landing_place import LandingPlace
-from hil.formats.batches import relabelled
+from hil.faults.landing_place import Copy, LandingPlace
+from hil.formats.batches import is_signed, relabelled
+from hil.judge.senml import decode as records
 
 ROWS = [
     ("uno-1", 0xC0FFEE, 1, "uno-1", "sensors/a", b"\x81\xa0", 1_700_000_000_000_000, 1, 5, 7),
@@ -71,3 +74,36 @@ def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> No
     place.repeat("site/00000001", 3, "0000beef", copy="damaged")
     harmed = (landing / "site/0000beef/000000000001.parquet").read_bytes()
     assert sum(one != other for one, other in zip(harmed, whole, strict=True)) == 1
+
+
+@pytest.mark.parametrize(("harm", "named"), [("unsigned", False), ("forged", True)])
+def test_a_forged_copy_has_other_payloads_and_no_signature_of_the_gateway(
+    landing: Path, tmp_path: Path, harm: Copy, named: bool
+) -> None:
+    place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
+    place.repeat("site/00000001", 3, "0000beef", harm)
+    copy = landing / "site/0000beef/000000000001.json"
+    assert ("signature" in json.loads(copy.read_bytes())) is named
+    assert not is_signed(copy.read_bytes(), (tmp_path / "uplink.key").read_bytes())
+    rows, _ = decode(copy.with_suffix(".parquet").read_bytes())
+    assert [row[5] for row in rows] == [row[5] + b"?" for row in ROWS]
+
+
+def test_a_reworded_copy_differs_in_unit_name_or_value(landing: Path, tmp_path: Path) -> None:
+    reading = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 1.5}])
+    origin = Origin("site", "00000001")
+    data = encode([(*ROWS[0][:5], reading, *ROWS[0][6:])] * 3 + ROWS, origin, 3)
+    (landing / "site/00000001/000000000003.parquet").write_bytes(data)
+    place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
+    place.repeat("site/00000001", 3, "0000beef", "reworded", under=2)
+    place.repeat("site/00000001", 3, "0000beef", "reworded")
+    first, second = (
+        [row[5] for row in decode((landing / f"site/0000beef/{n:012d}.parquet").read_bytes())[0]]
+        for n in (1, 2)
+    )
+    assert second == [reading + b"!!"] * 3 + [row[5] + b"!!" for row in ROWS]
+    assert first[3:] == [row[5] + b"!" for row in ROWS]
+    changed = [records(payload)[0] for payload in first[:3]]
+    kinds = [(one.name, one.unit) for one in changed]
+    assert kinds == [("uno-1:adc0", "A"), ("uno-1:adc1", "V"), ("uno-1:adc0", "V")]
+    assert [one.value == 1.5 for one in changed] == [True, True, False]
