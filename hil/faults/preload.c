@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/timex.h>
 #include <sys/uio.h>
@@ -66,6 +67,8 @@ struct machine {
     int64_t taken, stood;
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
     int64_t asked; /* how often adjtimex was called */
+    /* how often a write of a WAL found earlier writes of it that had no sync for STALE_NS */
+    int64_t stale;
     char pattern[PATTERN];
     char found[PATH_MAX]; /* the file before which the program was stopped */
 };
@@ -164,8 +167,43 @@ static void stay(int64_t window)
     errno = saved;
 }
 
+/* Logs with writes that no sync has followed yet, and since when. */
+enum { LOGS = 8 };
+static const int64_t STALE_NS = 3ll * SECOND_NS;
+static struct {
+    ino_t inode;
+    int64_t since;
+} unsynced[LOGS];
+
+static void note_log(int fd, int is_synced)
+{
+    static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
+    struct stat file;
+    struct timespec now;
+    if (!machine || !is_wal(fd) || fstat(fd, &file) != 0)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ns = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec;
+    pthread_mutex_lock(&noting);
+    int at = 0;
+    while (at < LOGS - 1 && unsynced[at].inode != file.st_ino && unsynced[at].inode)
+        at++;
+    if (is_synced || unsynced[at].inode != file.st_ino)
+        unsynced[at].since = 0;
+    unsynced[at].inode = file.st_ino;
+    if (!is_synced) {
+        if (unsynced[at].since && ns - unsynced[at].since > STALE_NS) {
+            count(&machine->stale);
+            unsynced[at].since = ns;
+        }
+        unsynced[at].since = unsynced[at].since ? unsynced[at].since : ns;
+    }
+    pthread_mutex_unlock(&noting);
+}
+
 static void before_write(int fd)
 {
+    note_log(fd, 0);
     if (!machine || !(machine->window == BEFORE_WRITE || synced || manifest) || !is_wal(fd))
         return;
     synced = 0;
@@ -287,6 +325,7 @@ static void before_sync(int fd)
 
 static void after_sync(int fd)
 {
+    note_log(fd, 1);
     if (!machine || !is_wal(fd))
         return;
     synced = 1;

@@ -32,6 +32,7 @@ FIELDS = (
     "shifted",
     "held",
     "asked",
+    "stale",
 )
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
@@ -64,7 +65,8 @@ class Machine:
 
     def __getitem__(self, name: str) -> int:
         """Return the value of a switch or a counter. Counters: refused, halved, slowed, shifted,
-        held: how often the program met a fault. asked: number of its calls of adjtimex.
+        held: how often the program met a fault. asked: number of its calls of adjtimex. stale: how
+        often it went on writing a log that it had not synced for 3 s.
         """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 

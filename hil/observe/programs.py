@@ -28,9 +28,9 @@ def note_errors(history: History, program: str, log: Path) -> None:
             history.add(program, "erred", error=found[2].removesuffix('"}'))
 
 
-def note_usage(history: History, service: str, pid: int, store: Path) -> None:
+def note_usage(history: History, service: str, pid: int, store: Path, stale: int = 0) -> None:
     """Record CPU, memory, threads and files of a process, unless it has just ended. store: the
-    gateway's database.
+    gateway's database. stale: `Machine["stale"]`.
     """
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -48,5 +48,6 @@ def note_usage(history: History, service: str, pid: int, store: Path) -> None:
             written=int(io["write_bytes"]),
             descriptors=descriptors,
             threads=int(fields[THREADS]),
+            stale=stale,
             log=log.stat().st_size if log.exists() else 0,
         )

@@ -194,11 +194,16 @@ class Site:
                     fault.prepare(self._machines[program])
         return self._machines[program]
 
+    def stale(self, program: str) -> int:
+        """Return how often a program wrote on in a log without a sync; 0 if this is not counted."""
+        return self._machines[program]["stale"] if program in self._machines else 0
+
     def needs_faulty_machine(self, kind: str) -> bool:
         """Whether a fault of the bench needs this program to run on a faulty machine. kind:
         "gateway", "uplink" or "ingest".
         """
-        return any(fault.machine_of == kind for fault in self.bench.fault)
+        copies = kind == "gateway" and "site" in self.bench.config  # their log must be synced
+        return copies or any(fault.machine_of == kind for fault in self.bench.fault)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
         """Start the ingest as a stream, with the command that `onceway ingest command` prints.

@@ -93,7 +93,8 @@ class Watch:
         while True:
             for name, store in self._measured.items():
                 if name in site.running:  # a fault may have ended a gateway for good
-                    note_usage(self._history, name, site.running[name].pid, store)
+                    pid = site.running[name].pid
+                    note_usage(self._history, name, pid, store, site.stale(name))
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:

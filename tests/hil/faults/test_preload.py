@@ -100,6 +100,28 @@ def test_kernel_may_call_a_slow_clock_synchronised(machine: Machine, synchronise
     assert abs(time.time() - 100 * 3600 - int(now)) < 600
 
 
+COMMITS = """
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode=WAL")
+db.execute(f"PRAGMA synchronous={sys.argv[2]}")
+db.execute("CREATE TABLE row (id)")
+for _ in range(2):
+    db.execute("INSERT INTO row VALUES (1)")
+    time.sleep(3.1)
+db.execute("INSERT INTO row VALUES (1)")
+"""
+
+
+@pytest.mark.parametrize(("synchronous", "times"), [("FULL", 0), ("NORMAL", 2)])
+def test_commits_without_a_sync_are_counted(
+    machine: Machine, tmp_path: Path, synchronous: str, times: int
+) -> None:
+    argv = [sys.executable, "-c", COMMITS, str(tmp_path / "data" / "a.db"), synchronous]
+    subprocess.run(argv, env={**os.environ, **machine.env}, check=True)
+    assert machine["stale"] == times
+
+
 def test_a_good_machine(machine: Machine, tmp_path: Path) -> None:
     written, _, ahead = run(machine, tmp_path / "data" / "file")
     assert (written, ahead) == ("written", "False")

@@ -293,3 +293,12 @@ def test_program_may_compute_for_each_publication(hop: str, rate: int) -> None:
     rows = [Event(t * S // rate, row.hop, row.event, row.data) for t in range(60 * rate)]
     busy = "gateway used 60% of a core in the second half of its life"
     assert (busy in check([*hops, *events, *rows]).reasons) is (rate == 5)
+
+
+@pytest.mark.parametrize(("times", "found"), [(3, False), (4, True)])
+def test_a_log_must_be_synced(times: int, found: bool) -> None:
+    events = [
+        Event(one.t, one.hop, one.event, {**one.data, "stale": times}) for one in usage(7, [10] * 4)
+    ]
+    told = f"{events[0].hop} commits to a log that it does not sync"
+    assert (told in check([*run_of(3), *events]).reasons) is found
