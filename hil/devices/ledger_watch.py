@@ -37,6 +37,10 @@ _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
 """Shortest interval, in ms, whose pace is checked. At a shorter interval, samples may be late: the
 board journals each sample before it takes the next one."""
+MARKS, MARKS_OF_A_START = 2, 6
+"""Largest number of writes to marks: for each publication (released, done), and more for each start
+of the board, because a power cut may end a write, and a full journal may be sent again.
+"""
 _END = 1 << 63
 """A board time later than any real one."""
 
@@ -81,7 +85,7 @@ class LedgerWatch:
         self._interval = self._earlier_interval = int.from_bytes(application[:2])
         self.obeyed = 0
         self._last_record: tuple[int, int] | None = None
-        self._accepted = 0
+        self._accepted = self._taken_back = 0
         self._offset = 0
         self._entered = self._earlier
 
@@ -142,6 +146,12 @@ class LedgerWatch:
             self._contradict(
                 f"{self.obeyed} commands obeyed, and {self._accepted} messages accepted at QoS 2"
             )
+        most = MARKS * len(self.produced) + MARKS_OF_A_START * (self.note_starts() + 1)
+        if self.ledger.marked > most + MARKS * self._taken_back:
+            self._contradict(
+                f"{self.ledger.marked} marks written for {len(self.produced)} publications: each"
+                " write wears the EEPROM"
+            )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
             if not released:  # if it is released, the gateway has it
@@ -164,6 +174,7 @@ class LedgerWatch:
         low = sequence & 0xFF
         under_way = mark == low ^ RELEASED_MASK and done != low ^ DONE_MASK
         if under_way and entry.value != mark:
+            self._taken_back += 1
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:

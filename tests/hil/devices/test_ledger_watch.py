@@ -179,6 +179,20 @@ def contradictions(folder: Path, writes: Writes) -> list[str]:
     return [event.data["text"] for event in events if event.event == "contradiction"]
 
 
+@pytest.mark.parametrize(("each", "wrong"), [(2, False), (4, True)])
+def test_marks_that_are_written_too_often_are_a_contradiction(
+    tmp_path: Path, each: int, wrong: bool
+) -> None:
+    writes: Writes = []
+    for sequence in range(1, 21):
+        done, released = sequence ^ 0xAA, sequence ^ RELEASED_MASK
+        before = mark(sequence, RELEASED_AT, released ^ 0xFF) + mark(sequence, DONE_AT, done ^ 0xFF)
+        writes += (before if each == 4 else []) + slot(sequence)
+        writes += mark(sequence, RELEASED_AT, released) + mark(sequence, DONE_AT, done)
+    told = [text for text in contradictions(tmp_path, writes) if "marks" in text]
+    assert told == ["80 marks written for 20 publications: each write wears the EEPROM"] * wrong
+
+
 def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
     """The board accepts one message twice. The second time changes no setting, so only the recorded
     identifiers show the repetition.
