@@ -19,6 +19,7 @@ from hil.judge import (
     calm,
     columns,
     commands,
+    copied,
     coverage,
     doubts,
     known,
@@ -178,6 +179,7 @@ def check(events: Iterable[Event]) -> Result:
             [*seen.ways.values(), *seen.listed.values()], seen.batch_count, seen.batch_bytes
         )
         + seen.hasty()
+        + copied.early(seen.ways.values(), seen.gone, seen.silent_ns)
         + [
             f"the gateway has forgotten the flow of {key}"
             for t, key in seen.forgotten

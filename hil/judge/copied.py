@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from hil.judge.publication import Sighting
 
 CAME = ("received", "boot", "monotonic")
+EARLY_NS = 500_000_000
+"""Tolerance in ns: a gateway's links may end before the rig has noted its death."""
 
 
 def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]:
@@ -23,8 +25,7 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
         alike: dict[tuple[object, ...], list[tuple[bool, Sighting]]] = defaultdict(list)
         for hop in ("spool", "batch"):
             for row in way[hop]:
-                content = (row.payload, *(row.columns.get(name) for name in CAME))
-                alike[content].append((hop == "spool", row))
+                alike[_content(row)].append((hop == "spool", row))
         for rows in alike.values():
             found.update(_copies(sorted(rows, key=lambda item: item[1].t)))
     return found
@@ -48,6 +49,32 @@ def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
             copies[at] = gateway != home or (spooled and away)
         if copies[at]:
             yield row.origin, row.position
+
+
+def early(
+    ways: Iterable[Mapping[str, list[Sighting]]], gone: Mapping[str, int], silent_ns: int
+) -> list[str]:
+    """Return a sentence for each gateway that landed copies before their own gateway had been
+    silent for long enough. gone: when each dead gateway was last alive, in ns, by name.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for way in ways:
+        first, *others = sorted(way["spool"], key=lambda row: row.t) or [None]
+        for row in others if first else ():
+            pair = _gateway(row), _gateway(first)
+            since = row.t - gone.get(pair[1], 0)
+            if pair[0] != pair[1] and pair[1] in gone and _content(row) == _content(first):
+                found[pair] = min(since / 1e9, found.get(pair, since / 1e9))
+    return [
+        f"{keeper} lands copies of {home} {seconds:.1f} s after the last sign of {home}, but may"
+        f" only after {silent_ns / 1e9:g} s"
+        for (keeper, home), seconds in sorted(found.items())
+        if seconds < (silent_ns - EARLY_NS) / 1e9
+    ]
+
+
+def _content(row: Sighting) -> tuple[object, ...]:
+    return (row.payload, *(row.columns.get(name) for name in CAME))
 
 
 def _gateway(row: Sighting) -> str:

@@ -67,6 +67,10 @@ class Seen:
     """Places with a replica of another gateway's row (`copied.py`)."""
     replicated: bool = False
     """Whether the bench's gateways replicate publications (`copies = 2`)."""
+    gone: dict[str, int] = field(default_factory=dict)
+    """Last moment in ns at which each gateway was alive whose copies others must land, by name."""
+    silent_ns: int = 0
+    """Silence of a gateway in ns after which others land their copies (`copies_silent_s`)."""
     expected_copies: int = 0
     """Number of rows that dead gateways had not landed, and of which other gateways must have
     copies."""
@@ -183,6 +187,8 @@ class Seen:
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
                 self.expected_copies += data.get("copied", 0)
+                if "copied" in data:
+                    self.gone[data["gateway"]] = data["since"]
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
@@ -341,7 +347,9 @@ class Seen:
         }
         self.devices = list(plan["readings"])
         self.first_batch = bench.get("first_batch", 1)
-        self.replicated = bench.get("config", {}).get("site", {}).get("copies") == 2
+        site = bench.get("config", {}).get("site", {})
+        self.replicated = site.get("copies") == 2
+        self.silent_ns = int(site.get("copies_silent_s", 0) * 1e9)
         real = [table for table in bench.get("board", ()) if table["port"]]
         self.real = {f"real-{number}" for number, _ in enumerate(real, 1)}
         self.plan = {

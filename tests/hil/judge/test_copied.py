@@ -2,6 +2,7 @@
 the same rows.
 """
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -133,8 +134,20 @@ def test_a_copy_says_when_it_came(name: str) -> None:
 
 def test_unlanded_copies_of_a_dead_gateway_leave_a_doubt() -> None:
     said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "since": 4 * S, "copied": 1}
+    said |= {"gateway": "attic"}
     died = Event(5 * S, "gateway", "happened", said)
     assert check([*HELD, *copied(HELD), died]).verdict is Verdict.HOLDS
     found = check([*HELD, died])
     assert found.verdict is Verdict.UNKNOWN
     assert found.reasons[0].startswith("no other gateway has landed what")
+
+
+@pytest.mark.parametrize(("silent", "early"), [(21, False), (25, True)])
+def test_copies_of_a_dead_gateway_land_after_its_silence(silent: int, early: bool) -> None:
+    begin, *rest = deepcopy(ALONE)
+    begin.data["bench"]["config"]["site"]["copies_silent_s"] = silent
+    spooled = next(event for event in copied(HELD) if event.hop == "spool")
+    said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "copied": 1, "gateway": "attic"}
+    died = Event(5 * S, "gateway", "happened", {**said, "since": spooled.t - 21 * S})
+    told = "barn lands copies of attic 21.0 s after the last sign of attic, but may only after 25 s"
+    assert (told in check([begin, *rest, *copied(HELD), died]).reasons) is early
