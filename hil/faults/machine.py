@@ -179,6 +179,9 @@ class LandingFault(MachineFault):
     part: ClassVar[str] = "landing"
     machine_of: ClassVar[str] = "uplink"
 
+    def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
+        return {"value": self.value(fault), "since": since, "until": until}
+
 
 class LandingSlow(LandingFault):
     """The landing place confirms late that a file is on its disk."""

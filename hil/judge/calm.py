@@ -14,6 +14,12 @@ from hil.observe.history import Event, taking
 CONNECTIONS = 2
 """Number of connections that a board may make per start in a run without faults. On a busy machine,
 HELLO may be sent again before its answer arrives."""
+OUTAGES = ("landing place refuses", "upload cut half-way")
+"""Kinds of faults, by their names in a history, in which the landing place takes nothing."""
+NEXT_TRY, GOES_ON_S = 2.5, 6.0
+"""After an outage, a row must land within NEXT_TRY times its length, plus the time until a batch is
+cut, plus GOES_ON_S: the uplink waits twice as long after each try, ± 25 %, from 1 s on.
+"""
 LANDS_WITHIN = 20.0
 """Tolerance in seconds for a busy machine: a row must land within `batch_age_s` plus this time."""
 
@@ -106,3 +112,32 @@ def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
                 f"row {position} of {device} was in the store for {longest / 1e9:.1f} s before it"
                 f" landed, but may wait only {most:g} s"
             )
+
+
+def slow_to_go_on(events: Sequence[Event]) -> list[str]:
+    """Return a sentence for each outage of the landing place after which rows waited too long. An
+    outage is not judged if another fault began before the rows had to land.
+    """
+    age = next((e.data.get("batch_age_s", 0.0) for e in events if e.event == "run"), 0.0)
+    faults = [e for e in events if e.event == "happened"]
+    stored: dict[tuple[str, int], int] = {}
+    landed: dict[tuple[str, int], int] = {}
+    for event in events:
+        if event.event == "publication" and event.hop in ("spool", "batch"):
+            place = event.data["origin"], event.data["position"]
+            (stored if event.hop == "spool" else landed).setdefault(place, event.t)
+    found = []
+    for outage in faults:
+        if outage.data["kind"] in OUTAGES and "until" in outage.data:
+            since, until = outage.data["since"], outage.data["until"]
+            most = NEXT_TRY * (until - since) / 1e9 + age + GOES_ON_S
+            others = [e for e in faults if e is not outage and e.t > since]
+            first = min((e.data.get("since", e.t) for e in others), default=float("inf"))
+            waiting = [p for p, t in stored.items() if t < until < landed.get(p, until)]
+            waited = min((landed[p] - until for p in waiting), default=0) / 1e9
+            if most < waited and until + most * 1e9 < first:
+                found.append(
+                    f"after an outage of {(until - since) / 1e9:.1f} s, nothing landed for"
+                    f" {waited:.0f} s, but rows may wait only {most:.0f} s"
+                )
+    return found

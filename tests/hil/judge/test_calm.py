@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from hil.faults.machine import LandingRefuses
+from hil.judge.calm import slow_to_go_on
 from hil.judge.checker import Verdict, check
 from hil.observe.history import Event
 from tests.hil.judge.runs import S, until_batch
@@ -88,3 +90,22 @@ def test_row_that_stays_in_the_store_is_reported_of_its_device() -> None:
         "row 5 of uno-1",
         "row 6 of uno-2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "excused", "slow"), [(10, False, False), (14, False, True), (14, True, False)]
+)
+def test_rows_land_soon_after_an_outage(waits: int, excused: bool, slow: bool) -> None:
+    """An outage of 2 s: rows may wait for five seconds, two for a batch, and six more."""
+    last = max(one.t for one in calm() if one.hop == "batch")
+    begun = min(one.t for one in calm() if one.hop == "batch" and one.data.get("sequence") == 3)
+    said = {"fault": "landing/l-1", "kind": LandingRefuses.text}
+    outage = Event(last, "landing", "happened", {**said, "since": begun - 2 * S, "until": begun})
+    kill = Event(begun + S, "uplink", "happened", {"fault": "uplink/k-1", "kind": "kill -9"})
+    events = [
+        replace(one, t=one.t + waits * S) if one.hop == "batch" and one.t >= begun else one
+        for one in calm()
+    ]
+    found = slow_to_go_on([*events, outage, *([kill] if excused else [])])
+    told = f"after an outage of 2.0 s, nothing landed for {waits} s, but rows may wait only 13 s"
+    assert found == [told] * slow
