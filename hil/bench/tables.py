@@ -138,7 +138,8 @@ class ClientTable(BaseModel):
     own, which follows the standard exactly. `strict` has up to in_flight messages in flight, and
     uses the `identifiers` packet identifiers from first_identifier on (after 65,535 comes 1).
     identity: whether the messages of a `strict` client have the user property `incarnation`.
-    Without it, the gateway numbers them, and the rig knows them by topic and text. hops: whether
+    Without it, the gateway numbers them, and the rig knows them by topic and text. retain: whether
+    the messages of a `strict` client are retained, each in place of the one before. hops: whether
     `strict` moves to the next gateway at once when it loses its connection. command: another
     program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
     """
@@ -159,6 +160,7 @@ class ClientTable(BaseModel):
     identifiers: int = Field(default=IDENTIFIERS, ge=1, le=IDENTIFIERS)
     first_identifier: int = Field(default=1, ge=1, le=IDENTIFIERS)
     identity: bool = True
+    retain: bool = False
 
     @model_validator(mode="after")
     def _own_program(self) -> "ClientTable":
@@ -179,6 +181,8 @@ class ClientTable(BaseModel):
             )
         if not self.identity and (self.program, self.qos, self.payload) != ("strict", 2, "text"):
             raise ValueError('identity = false needs program = "strict", qos = 2, payload = "text"')
+        if self.retain and (self.program != "strict" or self.payload != "text" or not self.qos):
+            raise ValueError('retain needs program = "strict", payload = "text" and a QoS above 0')
         if self.program != "strict" and self.hops:
             raise ValueError(f'hops needs program = "strict"; {self.program} knows one gateway')
         if (self.program == "publisher" and self.qos != 2) or (
@@ -217,7 +221,8 @@ class SubscriberTable(BaseModel):
     """Programs that subscribe. count: number of programs. there: whether they subscribe at the
     other broker of [bridge], not at the gateway. clean: whether each connection begins a new
     session, for which no message waits. stays_s: seconds until a subscriber disconnects; 0: it
-    stays. away_s: seconds until it reconnects. keep_alive_s: Keep Alive of a subscriber at QoS 0.
+    stays. away_s: seconds until it reconnects. expiry_s: Session Expiry Interval; 0: a day, or none
+    if `clean`. keep_alive_s: Keep Alive of a subscriber at QoS 0.
     It sends nothing after its SUBSCRIBE, so the gateway must end its connection.
     """
 
@@ -232,6 +237,7 @@ class SubscriberTable(BaseModel):
     away_s: float = Field(default=1.0, ge=0, le=60)
     receive_maximum: int = Field(default=65_535, ge=1, le=65_535)
     keep_alive_s: int = Field(default=0, ge=0, le=60)
+    expiry_s: int = Field(default=0, ge=0, le=60)
 
     @model_validator(mode="after")
     def _silent(self) -> "SubscriberTable":

@@ -80,6 +80,7 @@ def main(
     hops: Annotated[
         bool, typer.Option("--hops", help="Go to the next broker when a connection ends.")
     ] = False,
+    retain: Annotated[bool, typer.Option("--retain", help="Set RETAIN in each message.")] = False,
     named: Annotated[
         bool,
         typer.Option("--identity/--no-identity", help="Whether messages carry an incarnation."),
@@ -90,7 +91,7 @@ def main(
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
     flows = Flows(first_identifier, identifiers)
-    more = {"hops": hops, "named": named, "varied": payload == "senml"}
+    more = {"hops": hops, "named": named, "varied": payload == "senml", "retain": retain}
     publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or (), **more)
     signal.signal(signal.SIGUSR1, publisher.call)
     publisher.run(*port)
@@ -104,7 +105,7 @@ class Publisher:
     """A publisher of `payloads`, numbered from 1. moves: numbers of the messages after whose PUBREC
     the publisher moves to the next broker. hops: whether the publisher moves to the next broker at
     once when a connection ends. varied: whether its topics have many forms. named: whether its
-    messages have an incarnation.
+    messages have an incarnation. retain: whether they are retained.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Publisher:
         hops: bool = False,
         named: bool = True,
         varied: bool = False,
+        retain: bool = False,
     ) -> None:
         self._name = name
         self._varied = varied
@@ -136,6 +138,7 @@ class Publisher:
         self._moves = set(moves)
         self._hops = hops
         self._nameless = not named
+        self._retain = retain
         self._called = False
 
     def call(self, *_: object) -> None:
@@ -235,7 +238,7 @@ class Publisher:
         payload = self._payloads[sequence - 1]
         properties = identity(sequence)[self._nameless :]
         topic = topic_of(self._name, sequence * self._varied)
-        message = Publish(topic, payload, self._qos, properties=properties)
+        message = Publish(topic, payload, self._qos, retain=self._retain, properties=properties)
         if self._qos:
             message = self._flows.begin(sequence, message)
         self._send(connection, message)

@@ -62,9 +62,13 @@ def main(
     keep_alive_s: Annotated[
         int, typer.Option(help="Keep Alive; the client sends no PINGREQ. 0: none.", min=0)
     ] = 0,
+    expiry_s: Annotated[
+        int, typer.Option(help="Session Expiry Interval; 0: a day, or none with --clean.", min=0)
+    ] = 0,
 ) -> None:
     """Subscribe."""
-    subscriber = Subscriber(name, topic_filter, qos, clean, receive_maximum, keep_alive_s)
+    expiry = expiry_s or (0 if clean else SESSION_EXPIRY)
+    subscriber = Subscriber(name, topic_filter, qos, clean, receive_maximum, keep_alive_s, expiry)
     subscriber.run(port, stays_s, away_s)
 
 
@@ -81,13 +85,14 @@ class Subscriber:
         clean: bool,
         receive_maximum: int,
         keep_alive_s: int = 0,
+        expiry_s: int = SESSION_EXPIRY,
     ) -> None:
         self._connect = Connect(
             name,
             clean,
             keep_alive_s,
             (
-                (Property.SESSION_EXPIRY_INTERVAL, 0 if clean else SESSION_EXPIRY),
+                (Property.SESSION_EXPIRY_INTERVAL, expiry_s),
                 (Property.RECEIVE_MAXIMUM, receive_maximum),
             ),
         )

@@ -126,6 +126,7 @@ class Client:
         for port in list(self._names)[: None if self.strict else 1]:
             argv += ["--port", str(port)]
         argv += ["--hops"] * table.hops + ["--no-identity"] * (not table.identity)
+        argv += ["--retain"] * table.retain
         for message in self._moves:
             argv += ["--move", str(message)]
         return argv

@@ -58,6 +58,7 @@ class Subscriber:
             "away-s": table.away_s,
             "receive-maximum": table.receive_maximum,
             "keep-alive-s": table.keep_alive_s,
+            "expiry-s": table.expiry_s,
         }
         argv = [sys.executable, "-m", "hil.clients.subscriber"]
         for name, value in options.items():
@@ -90,7 +91,8 @@ class Subscriber:
         """Return the number of messages that the subscriber must still receive. The run waits until
         the number is 0.
         """
-        if self.subscribed is None or self._table.clean or not self._table.qos:
+        table = self._table
+        if self.subscribed is None or table.clean or table.expiry_s or not table.qos:
             return 0
         missing = sum(
             not stored & self._received

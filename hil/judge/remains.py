@@ -113,7 +113,8 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     data, alone = event.data, not run["bench"].get("gateway")
-    bridged = {"retained"} if run["bench"].get("bridge") else set()
+    retains = any(table.get("retain") for table in run["bench"].get("client", ()))
+    bridged = {"retained"} if retains or run["bench"].get("bridge") else set()
     yield from _not_empty(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
     yield from _grown(event.hop, data["tables"] if alone else {})
     for name, size in data["files"].items():

@@ -44,6 +44,11 @@ PUBACK_WITHIN = 1_000_000_000
 ENDS_LATE, ENDS_EARLY = 5_000_000_000, 200_000_000
 """Tolerance in nanoseconds for the end of a silent subscriber's connection: the gateway looks once
 a second, and a busy machine delays this."""
+EXPIRES_LATE = 1_500_000_000
+"""Nanoseconds that a session may outlive its Session Expiry Interval: the gateway looks once a
+second."""
+RETAINED_WITHIN = 2_000_000_000
+"""Nanoseconds after a SUBSCRIBE in which retained messages must arrive, on a busy machine."""
 SOME = 10
 """Number of messages of which at least one is expected to arrive, even if each may get lost."""
 Key = tuple[str, int, int]
@@ -67,6 +72,7 @@ class _Message:
     acknowledged: int | None = None
     repeats: int = 0
     again: bool = False
+    retain: bool = False
 
 
 @dataclass(slots=True)
@@ -84,6 +90,8 @@ class _Subscriber:
     beyond_bridge: bool = False
     """Whether the subscriber is at the other end of a bridge. The bridge may repeat a message at
     QoS 1. A mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
+    expiry_ns: int = 0
+    """Session Expiry Interval in nanoseconds; 0: it does not end in a run."""
     share: str | None = None
     """Share Name of the subscriber's subscription; None if the subscription is not shared."""
 
@@ -173,12 +181,14 @@ def _sort_events(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Su
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()
     subscribers: dict[str, _Subscriber] = {}
+    retaining: set[str] = set()
     # the rig's events come first, because its event `run` names the subscriptions
     for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
         with taking(event):
             data = event.data
             if (event.hop, event.event) == ("rig", "run"):
                 subscribers |= _tables(data["bench"])
+                retaining |= _retaining(data["bench"])
             elif event.hop == HOP and event.event == "complete":
                 subscribers[data["subscriber"]].complete = True
             elif event.hop == HOP:
@@ -187,6 +197,7 @@ def _sort_events(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Su
                 of_client = "qos" in data
                 payloads = {data["payload"]} if of_client else set()
                 message = _Message(event.t, data.get("qos", 2), payloads)
+                message.retain = data["device"] in retaining
                 published[_publisher(data)] = message
                 messages[data["topic"], data["incarnation"], data["sequence"]] = message
                 if not of_client:
@@ -213,11 +224,18 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
             table["clean"],
             table.get("receive_maximum", 65_535),
             table.get("keep_alive_s", 0) * 1_500_000_000,
+            expiry_ns=table.get("expiry_s", 0) * 1_000_000_000,
             beyond_bridge=table.get("there", False),
             share=shared(table["filter"])[0],
         )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
     }
+
+
+def _retaining(bench: dict[str, Any]) -> set[str]:
+    """Return the clients whose messages are retained."""
+    tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
+    return {f"client-{n}" for n, table in enumerate(tables, 1) if table.get("retain")}
 
 
 def _follow(message: _Message, event: Event) -> None:
@@ -265,6 +283,11 @@ class _Model:
     has_newer_qos_2: bool = False
     """Whether this connection has brought a QoS 2 message that was published after `connected`.
     Messages that were in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
+    left: int | None = None
+    """End of the last connection; None before it."""
+    owed_retained: dict[str, int] = field(default_factory=dict)
+    """For each topic, the sequence of the message that was retained at this session's SUBSCRIBE.
+    That message, or a later one, must come with RETAIN."""
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
     """Time of the last arrival of each message."""
@@ -284,10 +307,11 @@ class _Model:
         yield from self._silent(event)
         match event.event:
             case "connected":
-                yield from self._connected(event.data["session_present"])
+                yield from self._connected(event.data["session_present"], event.t)
                 self.connected, self.has_newer_qos_2 = event.t, False
             case "subscribing":
                 self.asked = event.t
+                self.owed_retained = self._retained()
             case "subscribed":
                 if event.data["granted"] != self.subscriber.qos:
                     yield "was not granted the requested QoS", f"{event.data['granted']:#04x}"
@@ -299,6 +323,10 @@ class _Model:
                 self.unfinished.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
+                self.left = event.t
+                if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
+                    for topic, sequence in self.owed_retained.items():
+                        yield "did not get a retained message", f"{topic} {sequence}"
                 if self.has_newer_qos_2:
                     yield from self.unreleased()
                 self.has_newer_qos_2 = False
@@ -325,14 +353,33 @@ class _Model:
         elif event.event in ("broken", "left"):
             self.sent = None
 
-    def _connected(self, present: bool) -> Iterator[Fault]:
+    def _retained(self) -> dict[str, int]:
+        """Return what the gateway retains now at least: for each topic, the newest sequence."""
+        found: dict[str, int] = {}
+        for (topic, _, sequence), message in self.messages.items():
+            kept = message.retain and (message.acknowledged or self.asked or 0) < (self.asked or 0)
+            if kept and self.subscriber.share is None and matches(self.subscriber.filter, topic):
+                found[topic] = max(sequence, found.get(topic, 0))
+        return found
+
+    def _expired(self, present: bool, t: int) -> Iterator[Fault]:
+        """Yield a mistake if a session outlives its Session Expiry Interval, or ends before."""
+        away, most = t - (self.left or t), self.subscriber.expiry_ns
+        if most and present and away > most + EXPIRES_LATE:
+            yield "found a session that had expired", f"after {away / 1e9:.1f} s"
+        if most and not present and self.granted and away < most - ENDS_EARLY:
+            yield "has lost its session before it expired", f"after {away / 1e9:.1f} s"
+
+    def _connected(self, present: bool, t: int) -> Iterator[Fault]:
+        yield from self._expired(present, t)
         self.resumed = present
         self.owed = self.unfinished if present else set()
         self.unfinished = set(self.owed)
         if present and self.subscriber.clean:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
-            if self.granted and not self.subscriber.clean:
+            self.owed_retained = {}
+            if self.granted and not (self.subscriber.clean or self.subscriber.expiry_ns):
                 yield "has lost its session", f"{len(self.in_session)} messages had arrived"
             self.asked = None
             self.granted = False
@@ -363,6 +410,12 @@ class _Model:
             yield "got another payload", named
         if data["qos"] != self._qos(key):
             yield f"got at QoS {data['qos']} a message of QoS {self._qos(key)}", named
+        if data["retain"] and message.retain:
+            if self.asked is None or sequence < self.owed_retained.pop(topic, sequence):
+                yield "got with RETAIN a message that was not retained", named
+            if data["qos"] == 2:
+                self.unfinished.add(data["id"])
+            return
         if self.asked is None or (
             message.acknowledged is not None and message.acknowledged < self.asked
         ):
@@ -462,7 +515,7 @@ def _judged(model: _Model) -> Iterator[Fault]:
     for event in subscriber.events:
         with taking(event):
             yield from model.take(event)
-    if subscriber.complete and not subscriber.clean:
+    if subscriber.complete and not (subscriber.clean or subscriber.expiry_ns):
         if subscriber.share is None:
             yield from model.missing()
         if subscriber.events[-1:] and subscriber.events[-1].event in ("received", "released"):

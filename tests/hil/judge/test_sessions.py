@@ -612,3 +612,54 @@ def test_message_outside_the_share() -> None:
         "subscriber-2 got a message that its filter sensors/# does not match: other/c/data"
         in run.ends()
     )
+
+
+SECOND = 1_000_000_000
+
+
+def retaining(stays: int, *got: tuple[int, bool]) -> list[str]:
+    """Return what is wrong with a new subscription for a client's retained messages. stays: seconds
+    from SUBSCRIBE to the end of the connection. got: sequence and RETAIN of each message."""
+    run = Run(qos=1)
+    run.events[0].data["bench"]["client"] = [{"retain": True}]
+    run.publishes(1, 2, client="client-1")
+    run.subscribes()
+    for sequence, retain in got:
+        run.gets(sequence, client="client-1", retain=retain)
+    run.events.append(Event(stays * SECOND, "subscriber", "left", {"subscriber": "subscriber-1"}))
+    return run.ends()
+
+
+def test_new_subscription_gets_the_newest_retained_message() -> None:
+    assert retaining(3, (2, True)) == []
+    assert retaining(1) == []
+    missing = "subscriber-1 did not get a retained message: sensors/client-1/data 2"
+    assert retaining(3) == [missing]
+    old = "subscriber-1 got with RETAIN a message that was not retained: sensors/client-1/data 1"
+    assert retaining(3, (1, True)) == [old]
+    late = "subscriber-1 got a message that was acknowledged before the subscription"
+    assert retaining(1, (2, False)) == [f"{late}: sensors/client-1/data 2"]
+
+
+@pytest.mark.parametrize(
+    ("away", "present", "wrongly"),
+    [
+        (2, True, None),
+        (2, False, "has lost its session before it expired: after 2.0 s"),
+        (4, True, None),
+        (4, False, None),
+        (5, False, None),
+        (5, True, "found a session that had expired: after 5.0 s"),
+    ],
+)
+def test_a_session_lives_for_its_expiry_interval(
+    away: int, present: bool, wrongly: str | None
+) -> None:
+    run = Run(qos=1)
+    run.events[0].data["bench"]["subscriber"][0]["expiry_s"] = 3
+    run.subscribes()
+    left = len(run.events)
+    run.says("left")
+    said = {"subscriber": "subscriber-1", "session_present": present}
+    run.events.append(Event(left + away * SECOND, "subscriber", "connected", said))
+    assert run.ends() == ([f"subscriber-1 {wrongly}"] if wrongly else [])
