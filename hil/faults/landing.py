@@ -85,15 +85,16 @@ class BatchCopy(Kind):
         return newest, land(harm)
 
     async def put_aside(
-        self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
+        self, fault: Fault, system: SystemUnderTest, table: Path, rows: int, last: int = 1
     ) -> bool:
         """Wait at most PATIENCE seconds until `table` (quarantine or conflicts) has at least `rows`
-        rows, or the ingest has read the copy. Return whether the table has the rows.
+        rows, or the ingest has read the copy, up to batch `last`. Return whether the table has the
+        rows.
         """
 
         def ingested() -> bool:
             origin = next(iter(system.landing.newest))
-            return _feed_of_copy(fault, origin) in system.progress.batches()
+            return system.progress.batches().get(_feed_of_copy(fault, origin), 0) >= last
 
         await comes(lambda: ingested() or count(table) >= rows, ASIDE_EVERY)
         return count(table) >= rows
@@ -190,7 +191,8 @@ class BatchReworded(BatchCopy):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         before = count(system.site.folder.conflicts)
         batch, rows = await self.land(fault, system, "reworded")
-        if not await self.put_aside(fault, system, system.site.folder.conflicts, before + 2 * rows):
+        conflicts = system.site.folder.conflicts
+        if not await self.put_aside(fault, system, conflicts, before + 2 * rows, 2):
             return None
         return Evidence(
             f"batch {batch} with {rows} publications, whose second payloads were set aside",
