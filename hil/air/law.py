@@ -1,13 +1,20 @@
-"""Checks the legal limit of each radio's airtime in each sliding hour. In: transmissions, in
-seconds of the ether's clock. Out: the worst hour of each radio in each sub-band, and breaches in
-words. The sub-bands are those of EN 300 220-2 table B.1. The rig has its own table of them, so that
-the gateway is not checked with its own table.
+"""Checks the legal limit of each radio's airtime in each sliding hour. A board does not count an
+hour: it must be silent after each frame. In: transmissions, in seconds of the ether's clock. Out:
+the worst hour of each radio in each sub-band, and breaches in words. The sub-bands are those of EN
+300 220-2 table B.1. The rig has its own table of them, so that the gateway is not checked with its
+own table.
 """
 
 from collections import deque
 from dataclasses import dataclass
 
 HOUR = 3600.0
+SILENT = 0.98
+"""Part of a board's silence that it must keep by the ether's clock: its own clock may be wrong by
+half a percent."""
+STALLED = 1.0
+"""Seconds by which the silence may be shorter: a busy machine stops a simulated board, which then
+makes up for it."""
 TOLERANCE = 0.001
 """Tolerance in seconds, because clocks are read in milliseconds."""
 
@@ -35,10 +42,13 @@ EU868 = (
 
 class Judge:
     """The airtimes of all radios, compared with the law. hour: seconds of the ether that count as
-    the law's hour; a bench may shorten it.
+    the law's hour; a bench may shorten it. boards: how the names of boards begin: after a frame of
+    t seconds, a board must be silent for t * (1 / duty - 1) (gateway/links/lora/FORMAT.md). None:
+    no radio must.
     """
 
-    def __init__(self, hour: float = HOUR) -> None:
+    def __init__(self, hour: float = HOUR, boards: str | None = None) -> None:
+        self._boards = boards
         self.breaches: list[str] = []
         self.worst: dict[tuple[str, str], float] = {}
         """Longest airtime in any hour, in seconds, by radio and sub-band."""
@@ -59,6 +69,14 @@ class Judge:
         if power > band.power:
             self.breaches.append(f"{radio}: {power:g} dBm, but {band.name} allows {band.power:g}")
         hour = self._sent.setdefault((radio, band.name), deque())
+        if hour and self._boards is not None and radio.startswith(self._boards):
+            first, last = hour[-1]
+            due = (last - first) * (1 / band.duty - 1)
+            if start - last < SILENT * due - STALLED:
+                self.breaches.append(
+                    f"{radio}: silent for {start - last:.2f} s after a frame of {last - first:.3f}"
+                    f" s at {start:.3f} s, but must be for {due:.2f} s"
+                )
         hour.append((start, end))
         while hour[0][1] <= end - self._hour:
             hour.popleft()

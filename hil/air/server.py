@@ -48,6 +48,8 @@ from hil.traces.recording import load
 
 LONGEST_LINE = 1024
 EU868_P = 869_525_000
+BOARDS = "lora-"
+"""Beginning of the names of boards. (Each gateway's modem is named after its gateway.)"""
 
 Say = Callable[[str, dict[str, Any]], None]
 
@@ -185,7 +187,7 @@ async def run(options: argparse.Namespace) -> int:
     trace = load(options.trace) if options.trace else None
     longest = options.longest_outage
     loses = Recorded(trace, options.seed, options.pace, longest) if trace else None
-    judge = Judge()
+    judge = Judge(boards=BOARDS)
     if options.sent:
         name, airtime, age = options.sent
         for _ in range(int(airtime)):  # all at one time, so any hour contains all or none
