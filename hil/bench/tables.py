@@ -139,7 +139,7 @@ class ClientTable(BaseModel):
     uses the `identifiers` packet identifiers from first_identifier on (after 65,535 comes 1).
     identity: whether the messages of a `strict` client have the user property `incarnation`.
     Without it, the gateway numbers them, and the rig knows them by topic and text. retain: whether
-    the messages of a `strict` client are retained, each in place of the one before. hops: whether
+    a `strict` client retains its messages. hops: whether
     `strict` moves to the next gateway at once when it loses its connection. command: another
     program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
     """

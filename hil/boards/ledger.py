@@ -83,7 +83,7 @@ class Ledger:
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
-    marked: int = 0
+    mark_writes: int = 0
     """Number of writes to marks of slots: released, and done."""
     # by slot: the record that counted last
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
@@ -163,7 +163,7 @@ class Ledger:
         elif slot < 0:
             self._note_incarnation()
         else:
-            self.marked += 1
+            self.mark_writes += 1
 
     def settle(self) -> None:
         """Enter the publication in the slot that was written last, if the slot has a complete one.

@@ -147,9 +147,9 @@ class LedgerWatch:
                 f"{self.obeyed} commands obeyed, and {self._accepted} messages accepted at QoS 2"
             )
         most = MARKS * len(self.produced) + MARKS_OF_A_START * (self.note_starts() + 1)
-        if self.ledger.marked > most + MARKS * self._taken_back:
+        if self.ledger.mark_writes > most + MARKS * self._taken_back:
             self._contradict(
-                f"{self.ledger.marked} marks written for {len(self.produced)} publications: each"
+                f"{self.ledger.mark_writes} marks written for {len(self.produced)} publications: each"
                 " write wears the EEPROM"
             )
         for sequence in self.ledger.waiting():

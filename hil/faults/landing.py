@@ -167,7 +167,7 @@ class BatchDamaged(BatchCopy):
 
 
 class BatchForged(BatchDamaged):
-    """Somebody without the gateway's key lands other payloads for the keys of the newest batch. In
+    """A program without the gateway's key lands other payloads for the keys of the newest batch. In
     turn, the manifest has no signature, or that of another key. The ingest must put the batch into
     quarantine.
     """

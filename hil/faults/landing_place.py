@@ -63,8 +63,8 @@ class LandingPlace:
         """Land a batch again as batch `under` of another epoch, as a gateway with a restored store
         does. Return the number of rows of the batch. copy: `damaged`, with one wrong bit, as from a
         failing disk; `reworded`, with other payloads for the same keys, as from a board with
-        another board's identity; `unsigned` and `forged`, the same without a signature, or with
-        that of a key of somebody else.
+        another board's identity; `unsigned` and `forged`, the same without a signature, or signed
+        with another key.
         """
         data, manifest = self._copy(origin, number, epoch, under, copy)
         if copy == "damaged":

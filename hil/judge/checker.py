@@ -180,7 +180,7 @@ def check(events: Iterable[Event]) -> Result:
             [*seen.ways.values(), *seen.listed.values()], seen.batch_count, seen.batch_bytes
         )
         + seen.hasty()
-        + copied.early(seen.ways.values(), seen.gone, seen.silent_ns)
+        + copied.early(seen.ways.values(), seen.alive_until, seen.silent_ns)
         + [
             f"the gateway has forgotten the flow of {key}"
             for t, key in seen.forgotten

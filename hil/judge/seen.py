@@ -67,7 +67,7 @@ class Seen:
     """Places with a replica of another gateway's row (`copied.py`)."""
     replicated: bool = False
     """Whether the bench's gateways replicate publications (`copies = 2`)."""
-    gone: dict[str, int] = field(default_factory=dict)
+    alive_until: dict[str, int] = field(default_factory=dict)
     """Last moment in ns at which each gateway was alive whose copies others must land, by name."""
     silent_ns: int = 0
     """Silence of a gateway in ns after which others land their copies (`copies_silent_s`)."""
@@ -188,7 +188,7 @@ class Seen:
                 self.happened[data["kind"]] += data["kind"] != COMMAND
                 self.expected_copies += data.get("copied", 0)
                 if "copied" in data:
-                    self.gone[data["gateway"]] = data["since"]
+                    self.alive_until[data["gateway"]] = data["since"]
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]

@@ -283,7 +283,7 @@ class _Model:
     has_newer_qos_2: bool = False
     """Whether this connection has brought a QoS 2 message that was published after `connected`.
     Messages that were in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
-    left: int | None = None
+    ended: int | None = None
     """End of the last connection; None before it."""
     owed_retained: dict[str, int] = field(default_factory=dict)
     """For each topic, the sequence of the message that was retained at this session's SUBSCRIBE.
@@ -323,7 +323,7 @@ class _Model:
                 self.unfinished.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
-                self.left = event.t
+                self.ended = event.t
                 if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
                     for topic, sequence in self.owed_retained.items():
                         yield "did not get a retained message", f"{topic} {sequence}"
@@ -364,7 +364,7 @@ class _Model:
 
     def _expired(self, present: bool, t: int) -> Iterator[Fault]:
         """Yield a mistake if a session outlives its Session Expiry Interval, or ends before."""
-        away, most = t - (self.left or t), self.subscriber.expiry_ns
+        away, most = t - (self.ended or t), self.subscriber.expiry_ns
         if most and present and away > most + EXPIRES_LATE:
             yield "found a session that had expired", f"after {away / 1e9:.1f} s"
         if most and not present and self.granted and away < most - ENDS_EARLY:

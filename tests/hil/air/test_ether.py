@@ -139,7 +139,7 @@ def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
     ("boards", "silent", "breaches"), [("", 18.0, 0), ("", 16.0, 1), ("lora-", 16.0, 0)]
 )
 def test_a_board_is_silent_after_each_frame(boards: str, silent: float, breaches: int) -> None:
-    """Band P allows 10 %: nine times as long as the frame, but for a busy machine."""
+    """Band P allows 10 %: nine times as long as the frame, less a tolerance for a busy machine."""
     judge = Judge(boards=boards)
     for begin in (0.0, 2.0 + silent):
         judge.sent("gateway", 869_525_000, 125_000, 14, begin, begin + 2.0)

@@ -618,7 +618,7 @@ SECOND = 1_000_000_000
 
 
 def retaining(stays: int, *got: tuple[int, bool]) -> list[str]:
-    """Return what is wrong with a new subscription for a client's retained messages. stays: seconds
+    """Return the mistakes of a new subscription for a client's retained messages. stays: seconds
     from SUBSCRIBE to the end of the connection. got: sequence and RETAIN of each message."""
     run = Run(qos=1)
     run.events[0].data["bench"]["client"] = [{"retain": True}]
