@@ -149,8 +149,8 @@ class LedgerWatch:
         most = MARKS * len(self.produced) + MARKS_OF_A_START * (self.note_starts() + 1)
         if self.ledger.mark_writes > most + MARKS * self._taken_back:
             self._contradict(
-                f"{self.ledger.mark_writes} marks written for {len(self.produced)} publications: each"
-                " write wears the EEPROM"
+                f"{self.ledger.mark_writes} marks written for {len(self.produced)} publications:"
+                " each write wears the EEPROM"
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
