@@ -411,10 +411,7 @@ class _Model:
         if data["qos"] != self._qos(key):
             yield f"got at QoS {data['qos']} a message of QoS {self._qos(key)}", named
         if data["retain"] and message.retain:
-            if self.asked is None or sequence < self.owed_retained.pop(topic, sequence):
-                yield "got with RETAIN a message that was not retained", named
-            if data["qos"] == 2:
-                self.unfinished.add(data["id"])
+            yield from self._retained_came(topic, key[2], data, named)
             return
         if self.asked is None or (
             message.acknowledged is not None and message.acknowledged < self.asked
@@ -439,6 +436,14 @@ class _Model:
         self.in_session.add(key)
         self.ever.add(key)
         self.received_at[key] = event.t
+
+    def _retained_came(
+        self, topic: str, sequence: int, data: dict[str, Any], named: str
+    ) -> Iterator[Fault]:
+        if self.asked is None or sequence < self.owed_retained.pop(topic, sequence):
+            yield "got with RETAIN a message that was not retained", named
+        if data["qos"] == 2:
+            self.unfinished.add(data["id"])
 
     def _flagged(
         self, key: Key, message: _Message, data: dict[str, Any], named: str
