@@ -23,6 +23,7 @@ from hil.observe.table import count
 ASIDE_EVERY = 1.0  # s between looks at the other tables
 # time without a batch: twice the age at which a batch is cut (hil/programs/site.py)
 STUCK_S = 4.0
+FORGERIES: tuple[Copy, ...] = ("unsigned", "forged", "altered")
 
 
 class LandingUnwritable(Kind):
@@ -168,15 +169,15 @@ class BatchDamaged(BatchCopy):
 
 class BatchForged(BatchDamaged):
     """A program without the gateway's key lands other payloads for the keys of the newest batch. In
-    turn, the manifest has no signature, or that of another key. The ingest must put the batch into
-    quarantine.
+    turn, the manifest has no signature, that of another key, or that of the newest batch. The ingest
+    must put the batch into quarantine.
     """
 
     text: ClassVar[str] = "batch forged"
     kind: Literal["batch-forged"]  # type: ignore[assignment]
 
     def harm(self, fault: Fault) -> Copy:
-        return "unsigned" if int(fault.id.rpartition("-")[2]) % 2 else "forged"
+        return FORGERIES[int(fault.id.rpartition("-")[2]) % len(FORGERIES)]
 
 
 class BatchReworded(BatchCopy):

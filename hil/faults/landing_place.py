@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hil.formats.batches import damaged as damaged_copy
 from hil.formats.batches import relabelled
 
-Copy = Literal["same", "damaged", "reworded", "unsigned", "forged"]
-REWORDED = {"reworded": "!", "unsigned": "?", "forged": "?"}
+Copy = Literal["same", "damaged", "reworded", "unsigned", "forged", "altered"]
+REWORDED = {"reworded": "!", "unsigned": "?", "forged": "?", "altered": "?"}
 """Text by which the payloads of a copy change."""
 
 
@@ -63,8 +63,8 @@ class LandingPlace:
         """Land a batch again as batch `under` of another epoch, as a gateway with a restored store
         does. Return the number of rows of the batch. copy: `damaged`, with one wrong bit, as from a
         failing disk; `reworded`, with other payloads for the same keys, as from a board with
-        another board's identity; `unsigned` and `forged`, the same without a signature, or signed
-        with another key.
+        another board's identity; `unsigned`, `forged` and `altered`, the same without a
+        signature, signed with another key, or with the signature of the first batch.
         """
         data, manifest = self._copy(origin, number, epoch, under, copy)
         if copy == "damaged":
@@ -98,12 +98,17 @@ class LandingPlace:
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         manifest = source.with_suffix(".json").read_bytes()
-        key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
-        if copy in ("unsigned", "forged"):
-            key = _another_key() if copy == "forged" else b""
+        own = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
+        keys = {"unsigned": b"", "forged": _another_key(), "altered": None}
         reworded, plain = REWORDED.get(copy, "") * (1 + (other > 1)), copy == "damaged"
         return relabelled(
-            source.read_bytes(), manifest, epoch, other, key, reworded=reworded, plain=plain
+            source.read_bytes(),
+            manifest,
+            epoch,
+            other,
+            keys.get(copy, own),
+            reworded=reworded,
+            plain=plain,
         )
 
 

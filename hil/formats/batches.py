@@ -25,13 +25,14 @@ def relabelled(
     manifest: bytes,
     epoch: str,
     number: int,
-    key: bytes,
+    key: bytes | None,
     *,
     reworded: str = "",
     plain: bool = False,
 ) -> tuple[bytes, bytes]:
     """Return data and manifest of a copy of a batch. The copy consists of other bytes, and has this
-    epoch and number. key: PEM, of an Ed25519 key; empty for a manifest without signature. reworded:
+    epoch and number. key: PEM, of an Ed25519 key; empty for a manifest without signature,
+    None for the signature of the given manifest. reworded:
     a text by which each payload changes; all other cells stay. plain: whether to leave pages
     uncompressed.
     """
@@ -46,8 +47,10 @@ def relabelled(
     copy = compact(table, labels, plain=plain)
     sums = {"bytes": len(copy), "sha256": hashlib.sha256(copy).hexdigest()}
     fields = {**json.loads(manifest), "epoch": epoch, "number": number, **sums}
-    bare = {name: value for name, value in fields.items() if name not in SIGNATURE}
-    return copy, signed(fields, key) if key else json.dumps(bare, ensure_ascii=False).encode()
+    if key:
+        return copy, signed(fields, key)
+    kept = {name: value for name, value in fields.items() if key is None or name not in SIGNATURE}
+    return copy, json.dumps(kept, ensure_ascii=False).encode()
 
 
 def _reworded(payload: bytes, row: int, text: str) -> bytes:

@@ -76,7 +76,9 @@ def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> No
     assert sum(one != other for one, other in zip(harmed, whole, strict=True)) == 1
 
 
-@pytest.mark.parametrize(("harm", "named"), [("unsigned", False), ("forged", True)])
+@pytest.mark.parametrize(
+    ("harm", "named"), [("unsigned", False), ("forged", True), ("altered", True)]
+)
 def test_a_forged_copy_has_other_payloads_and_no_signature_of_the_gateway(
     landing: Path, tmp_path: Path, harm: Copy, named: bool
 ) -> None:
