@@ -168,9 +168,8 @@ class BatchDamaged(BatchCopy):
 
 
 class BatchForged(BatchDamaged):
-    """A program without the gateway's key lands other payloads for the keys of the newest batch. In
-    turn, the manifest has no signature, that of another key, or that of the newest batch. The ingest
-    must put the batch into quarantine.
+    """A program without the gateway's key lands other payloads for the keys of the newest batch,
+    under each of FORGERIES in turn. The ingest must put these batches into quarantine.
     """
 
     text: ClassVar[str] = "batch forged"
