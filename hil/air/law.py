@@ -13,8 +13,7 @@ SILENT = 0.98
 """Part of a board's silence that it must keep by the ether's clock: its own clock may be wrong by
 half a percent."""
 STALLED = 1.0
-"""Seconds by which the silence may be shorter: a busy machine stops a simulated board, which then
-makes up for it."""
+"""Further tolerance in s: a simulated board that a busy machine has stopped makes up for it."""
 TOLERANCE = 0.001
 """Tolerance in seconds, because clocks are read in milliseconds."""
 

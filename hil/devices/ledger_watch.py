@@ -38,9 +38,8 @@ _REGULAR_MS = 200
 """Shortest interval, in ms, whose pace is checked. At a shorter interval, samples may be late: the
 board journals each sample before it takes the next one."""
 MARKS, MARKS_OF_A_START = 2, 6
-"""Largest number of writes to marks: for each publication (released, done), and more for each start
-of the board, because a power cut may end a write, and a full journal may be sent again.
-"""
+"""Largest number of writes to marks: for each publication (released, done), and for each start,
+because a power cut may end a write, and the journal may be sent again."""
 _END = 1 << 63
 """A board time later than any real one."""
 

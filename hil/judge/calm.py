@@ -114,8 +114,8 @@ def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
             )
 
 
-def slow_to_go_on(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each outage of the landing place after which rows waited too long. An
+def slow_to_go_on(events: Sequence[Event]) -> Iterable[str]:
+    """Yield a sentence for each outage of the landing place after which rows waited too long. An
     outage is not judged if another fault began before the rows had to land.
     """
     age = next((e.data.get("batch_age_s", 0.0) for e in events if e.event == "run"), 0.0)
@@ -126,7 +126,6 @@ def slow_to_go_on(events: Sequence[Event]) -> list[str]:
         if event.event == "publication" and event.hop in ("spool", "batch"):
             place = event.data["origin"], event.data["position"]
             (stored if event.hop == "spool" else landed).setdefault(place, event.t)
-    found = []
     for outage in faults:
         if outage.data["kind"] in OUTAGES and "until" in outage.data:
             since, until = outage.data["since"], outage.data["until"]
@@ -136,8 +135,7 @@ def slow_to_go_on(events: Sequence[Event]) -> list[str]:
             waiting = [p for p, t in stored.items() if t < until < landed.get(p, until)]
             waited = min((landed[p] - until for p in waiting), default=0) / 1e9
             if most < waited and until + most * 1e9 < first:
-                found.append(
+                yield (
                     f"after an outage of {(until - since) / 1e9:.1f} s, nothing landed for"
                     f" {waited:.0f} s, but rows may wait only {most:.0f} s"
                 )
-    return found

@@ -162,7 +162,7 @@ def check(events: Iterable[Event]) -> Result:
         + remains.wrong(events)
         + list(seen.nameless.wrong())
         + calm.wrong(events)
-        + calm.slow_to_go_on(events)
+        + list(calm.slow_to_go_on(events))
         + sessions.wrong(events)
         + states.wrong(events)
         + walked.wrong(events)

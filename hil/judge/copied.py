@@ -54,18 +54,17 @@ def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
 def early(
     ways: Iterable[Mapping[str, list[Sighting]]], alive_until: Mapping[str, int], silent_ns: int
 ) -> list[str]:
-    """Return a sentence for each gateway that landed copies before their own gateway had been
-    silent for long enough. alive_until: when each dead gateway
-    was last alive, in ns, by name.
+    """Return a sentence for each gateway that landed copies before their own gateway was silent for
+    long enough. alive_until: when each dead gateway was last alive, in ns, by name.
     """
     found: dict[tuple[str, str], float] = {}
     for way in ways:
         rows = sorted(way["spool"], key=lambda row: row.t)
         for row in rows[1:]:
-            pair, first = (_gateway(row), _gateway(rows[0])), rows[0]
-            since = row.t - alive_until.get(pair[1], 0)
-            if pair[0] != pair[1] and pair[1] in alive_until and _content(row) == _content(first):
-                found[pair] = min(since / 1e9, found.get(pair, since / 1e9))
+            keeper, home = _gateway(row), _gateway(rows[0])
+            if keeper != home and home in alive_until and _content(row) == _content(rows[0]):
+                since = (row.t - alive_until[home]) / 1e9
+                found[keeper, home] = min(since, found.get((keeper, home), since))
     return [
         f"{keeper} lands copies of {home} {seconds:.1f} s after the last sign of {home}, but may"
         f" only after {silent_ns / 1e9:g} s"

@@ -61,9 +61,7 @@ LOG_BYTES = 12_000_000
 """Largest size of the store's log, in bytes. It is truncated at 8 MB, or later if a reader delays
 this (gateway/store/README.md)."""
 MOST_STALE = 3
-"""Largest number of times that a program may write on in a log whose earlier writes had no sync for
-3 s. A commit that a full disk interrupts is written again later.
-"""
+"""Largest value of `stale`. A commit that a full disk interrupts is written again later."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
 """Largest share of a core that a program may use in the second half of its life, in addition to
 PUBLICATION_S per publication."""
@@ -97,9 +95,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
     logs = {e.hop: e.data.get("log", 0) for e in events if e.event == "usage"}
     long = [name for name, size in logs.items() if size > LOG_BYTES]
     found += [f"{name} leaves more than {LOG_BYTES} bytes in the store's log" for name in long]
-    stale = {e.hop: e.data.get("stale", 0) for e in events if e.event == "usage"}
-    late = [name for name, times in stale.items() if times > MOST_STALE]
-    found += [f"{name} commits to a log that it does not sync" for name in late]
+    stale = {e.hop for e in events if e.event == "usage" and e.data.get("stale", 0) > MOST_STALE}
+    found += [f"{name} commits to a log that it does not sync" for name in sorted(stale)]
     return found + _opened(events, len(_peers(run["bench"], run["plan"])))
 
 

@@ -45,8 +45,7 @@ ENDS_LATE, ENDS_EARLY = 5_000_000_000, 200_000_000
 """Tolerance in nanoseconds for the end of a silent subscriber's connection: the gateway looks once
 a second, and a busy machine delays this."""
 EXPIRES_LATE = 1_500_000_000
-"""Nanoseconds that a session may outlive its Session Expiry Interval: the gateway looks once a
-second."""
+"""Nanoseconds that a session may outlive its expiry: the gateway looks once a second."""
 RETAINED_WITHIN = 2_000_000_000
 """Nanoseconds after a SUBSCRIBE in which retained messages must arrive, on a busy machine."""
 SOME = 10

@@ -106,6 +106,6 @@ def test_rows_land_soon_after_an_outage(waits: int, excused: bool, slow: bool) -
         replace(one, t=one.t + waits * S) if one.hop == "batch" and one.t >= begun else one
         for one in calm()
     ]
-    found = slow_to_go_on([*events, outage, *([kill] if excused else [])])
+    found = list(slow_to_go_on([*events, outage, *([kill] if excused else [])]))
     told = f"after an outage of 2.0 s, nothing landed for {waits} s, but rows may wait only 13 s"
     assert found == [told] * slow
