@@ -148,13 +148,14 @@ class IngestStop(IngestFault):
         site, progress = system.site, system.progress
         async with site.process_lock:
             # another fault may have just started the job, so that it does not handle signals yet
-            await wait_until(progress.batches)
+            feed = next(iter(system.landing.newest))  # the gateway's own: others are copies
+            await wait_until(lambda: feed in progress.batches())
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
             child.check()  # a program that ended by itself is not stopped here
             code = await child.finish(JOB, PATIENCE)
             saved = sorted(snapshots(site.folder.table) - before)
-            feed, newest = max(progress.batches().items(), key=lambda one: one[1])
+            newest = progress.batches()[feed]
             copies, rows = set(), 0
             for batch in range(1, newest + 1):
                 epoch = hashlib.sha256(f"{fault.id} {batch}".encode()).hexdigest()[:8]
