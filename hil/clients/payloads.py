@@ -81,6 +81,8 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         *({NAME: f"n{number}", VALUE: number_of(rng)} for number in range(rng.choice((0, 40)))),
     ]
     impossible = [{**plain, VALUE: rng.choice((math.nan, math.inf, -math.inf))}]
+    # on both sides of the years that a reading's time may have
+    odd = [{**plain, BASE_TIME: bound + rng.choice((-1, 0, 0.5))} for bound in YEARS]
     spelt = {number: label for label, number in LABELS.items()}
     shapes: list[Any] = [
         [{**plain, BASE_TIME: at}],
@@ -93,6 +95,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,
         edges,
+        odd,
         [],
         "",
     ]
@@ -108,6 +111,7 @@ def _alike(mine: str, block: int, at: int, value: float, rng: random.Random) -> 
     and the fields change.
     """
     times: list[dict[int, Any]] = [{BASE_TIME: at}, {}, {TIME: -rng.uniform(0, 60)}]
+    times.append({BASE_TIME: YEARS[block % 2 * 2] + at % 2})
     (half,) = struct.unpack(">e", struct.pack(">H", rng.randrange(0x7C00) | 1))
     (single,) = struct.unpack(">f", struct.pack(">f", rng.gauss(0, 7))[:3] + b"\1")
     integers = [rng.randrange(1 << low, 1 << high) for low, high in INTEGERS]
@@ -125,6 +129,8 @@ ALIKE = 50
 INTEGERS = ((5, 8), (8, 16), (16, 32), (32, 64))
 """Powers of two between which an integer has 1, 2, 4 or 8 bytes in CBOR."""
 LONG_NAME = "long/" * 40
+YEARS = (500_000_000, 946_684_800, 4_102_444_800)
+"""A time in 1985, the begin of 2000, and the end of 2099, in seconds since 1970."""
 EDGES: tuple[float, ...] = (
     *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3),
     *(2**24 + 1, 2**31, -(2**31) - 1, 2**53, 2**53 - 1, 1 - 2**53, 2**63 - 1, -(2**63), 2**64 - 1),

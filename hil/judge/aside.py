@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from hil.judge.publication import Key, Sighting
 from hil.judge.seen import Seen
 from hil.judge.senml import Record, of_link
+from hil.observe.history import Event
 
 DAMAGED = ("batch damaged at rest", "batch forged")
 
@@ -19,13 +20,33 @@ def wrong(seen: Seen) -> list[str]:
     return [*_quarantined(seen), *_conflicting(seen)]
 
 
+def _found(seen: Seen, row: Event, landed: int | None) -> str | None:
+    """Return the mistake in the column `found`, or None. landed: time of the batch (µs UTC)."""
+    since = seen.began if landed is None else landed * 1000 - (seen.clocks.offset() or 0)
+    return seen.clocks.centre_mistake(row.data["found"], since, row.t)
+
+
 def _quarantined(seen: Seen) -> Iterator[str]:
     own = {row.origin for way in seen.ways.values() for row in way["spool"]}
     copies = 0
-    for origin, number in sorted(seen.quarantined):
+    for event in sorted(seen.quarantined, key=lambda one: one.t):
+        data = event.data
+        origin, number = f"{data['gateway']}/{data['epoch']}", data["batch"]
         if origin in own:
             yield f"batch {number} of {origin} is in quarantine, but no fault has damaged it"
         copies += origin not in own
+        file = seen.files.get((origin, number), {})
+        path = file.get("path", f"/{origin}/{number:012d}.parquet")
+        why = _found(seen, event, file.get("written"))
+        mistakes = {
+            f"has the path {data['url']}": not data["url"].endswith(path),
+            "has no reason": not data["reason"],
+            "was released, but no repair was made": data["released"] is not None,
+            f"was found at a wrong time: {why}": why,
+        }
+        for mistake, so in mistakes.items():
+            if so:
+                yield f"batch {number} of {origin}, in quarantine, {mistake}"
     planned = sum(kind in DAMAGED for kind in seen.planned.values())
     least = sum(seen.happened[kind] for kind in DAMAGED) if "table" in seen.complete else 0
     if not least <= copies <= planned:
@@ -33,15 +54,25 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 
 
 def _conflicting(seen: Seen) -> Iterator[str]:
-    found, beside = {of[:2] for of in seen.conflicts}, list(_beside(seen))
+    found, beside = {of[:2] for of, _ in seen.conflicts}, list(_beside(seen))
     due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
     # the ingest decides by how much two times of a reading may differ
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, but only one payload has landed under it"
-    elsewhere = {of for of in seen.conflicts if of[:2] in due} - seen.landed
-    for key, _, origin, batch in sorted(elsewhere):
-        yield f"{key} is in `_conflicts` as of batch {batch} of {origin}, which does not have it"
+    for of, event in seen.conflicts:
+        if of[:2] not in due:
+            continue
+        name, row = f"{of[0]} is in `_conflicts`", seen.landed.get(of)
+        if row is None:
+            yield f"{name} as of batch {of[3]} of {of[2]}, which does not have it"
+            continue
+        for column in ("topic", "received"):
+            value, landed = event.data[column], row.columns.get(column)
+            if value != landed:
+                yield f"{name} with the {column} {value!r}, but landed with {landed!r}"
+        if why := _found(seen, event, row.columns.get("written")):
+            yield f"{name}, found at a wrong time: {why}"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):
             if ("batch", key) not in seen.waiting:

@@ -294,6 +294,15 @@ class Clocks:
         times = " and ".join(_utc(us * 1000) for us in (landed, ingested))
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
+    def centre_mistake(self, us: int | None, since: int, until: int) -> str | None:
+        """Return the mistake in a time of the centre's clock (µs UTC), which no fault changes."""
+        low = min(self._offsets, default=0) + since - RECEIVED_NS
+        high = max(self._offsets, default=0) + until + RECEIVED_NS
+        if us is not None and low <= us * 1000 <= high:
+            return None
+        shown = "missing" if us is None else _utc(us * 1000)
+        return f"it is {shown}, but must be between {_utc(low)} and {_utc(high)}"
+
     def _shifts(self, low: int, high: int) -> set[int]:
         """Return the shifts, in ns, that the gateway's clock may have between two times. If both
         times are in one jump, at least SETTLES_NS after its beginning: only the shift of this jump.

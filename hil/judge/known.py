@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hil.observe.history import READINGS, Event, taking
 
-PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction", "remains"})
+PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction", "figures", "remains"})
 
 
 def _words(text: str) -> frozenset[str]:
@@ -42,7 +42,7 @@ EVENTS = {
     "uplink": PROGRAM,
     "ingest": PROGRAM,
     "second ingest": PROGRAM,
-    "landing": _words("happened remains reworded"),
+    "landing": _words("happened landed remains reworded"),
 }
 """Known events of each hop. (A hop named like a board or client has only the event `happened`.)"""
 

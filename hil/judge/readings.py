@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timedelta
 from typing import Any
 
 from hil.judge.publication import Outcome, Sighting
@@ -14,6 +15,8 @@ from hil.judge.senml import Record
 GOOD = "good"
 FAULT = ".fault"
 """Ending of the name of a record whose value is a sensor's fault (`firmware/SENSORS.md`)."""
+YEARS = range(2000, 2100)
+"""Years of the column `time`. A time in another year is only in `time_stated`, as text."""
 QUALITIES = (
     "good/absent/shorted/garbled/out of range/unsteady/other sensor/several sensors/not measured"
 )
@@ -29,6 +32,7 @@ class Row:
     value: float | None
     time: int | None
     time_certainty: str | None
+    time_stated: str | None
     gateway: str | None
     topic: str | None
     received: int | None
@@ -87,13 +91,24 @@ def _quality(record: Record) -> str:
     return words[int(record.value)] if known else "unknown fault"
 
 
-def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
-    """Return a reading's time in µs UTC, or None, and the word for the time's certainty."""
+def _moment(record: Record, received: int | None) -> tuple[int | None, str, str | None]:
+    """Return a reading's time in µs UTC, its certainty, and the text of a time out of YEARS."""
     if record.time is not None and not record.relative:
-        return round(record.time * 1_000_000), "synchronised"
-    if received is None or not record.time:
-        return received, "unknown"
-    return received + round(record.time * 1_000_000), "reckoned"
+        time: int | None = round(record.time * 1_000_000)
+        certainty = "synchronised"
+    elif received is None or not record.time:
+        time, certainty = received, "unknown"
+    else:
+        time, certainty = received + round(record.time * 1_000_000), "reckoned"
+    if time is None:
+        return None, certainty, None
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=time)
+    except OverflowError:
+        return None, certainty, "no time of this calendar"
+    if moment.year in YEARS:
+        return time, certainty, None
+    return None, certainty, f"{moment.isoformat()}Z"
 
 
 def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:

@@ -20,6 +20,8 @@ TAKEN = ("landed", "ingested")
 """Columns of a row that the judge keeps in addition to COLUMNS."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reason codes after which a board sets a publication aside and continues (firmware/README.md)."""
+Landed = tuple[Key, bytes | None, str, Any]
+"""Key, payload, origin and batch of a landed row."""
 DENIES = "publication refused for good"
 """The kind of fault that makes a gateway refuse a publication for good."""
 SLOTS = 60
@@ -91,11 +93,14 @@ class Seen:
     nameless: Nameless = field(default_factory=Nameless)
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads sent by clients and real boards. A board may repeat a key with another payload."""
-    quarantined: list[tuple[str, int]] = field(default_factory=list)
-    """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
-    conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
-    landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
-    """Key, payload, origin and batch of each landed row. `conflicts` has the same columns."""
+    quarantined: list[Event] = field(default_factory=list)
+    """The batches in quarantine."""
+    conflicts: list[tuple[Landed, Event]] = field(default_factory=list)
+    """The payloads that were set aside, each with its landed row."""
+    landed: dict[Landed, Sighting] = field(default_factory=dict)
+    """The landed rows."""
+    files: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    """Path, bytes and time (µs UTC) of each landed batch, by origin and number."""
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches a fault has made: copies of other batches, with changed payloads."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
@@ -308,14 +313,13 @@ class Seen:
             case "landing", "reworded":
                 self.reworded.add(data["origin"])
             case "table", "quarantined":
-                origin, number = f"{data['gateway']}/{data['epoch']}", data["batch"]
-                self.quarantined.append((origin, number))
-                if not data["reason"]:
-                    self.contradictions.append(f"quarantine without a reason: {origin} {number}")
+                self.quarantined.append(event)
             case "table", "conflict":
                 origin = f"{data['gateway']}/{data['epoch']}"
-                payload = bytes.fromhex(data["payload"])
-                self.conflicts.append((_key(data), payload, origin, data["batch"]))
+                of = (_key(data), bytes.fromhex(data["payload"]), origin, data["batch"])
+                self.conflicts.append((of, event))
+            case "landing", "landed":
+                self.files[data["origin"], data["batch"]] = data
             case "readings", "reading":
                 self.decoded[_key(data)].take(data)
             case "batch", "changed":
@@ -328,7 +332,7 @@ class Seen:
         self.copies = copied.places(self.ways.values()) if self.replicated else set()
         landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
         landed += self.landed_lists
-        self.landed = {(key, row.payload, *_batch(row)) for key, row in landed}
+        self.landed = {(key, row.payload, *_batch(row)): row for key, row in landed}
         self.second = {
             (key, row.payload) for key, row in landed if row.origin in self.reworded and row.payload
         }

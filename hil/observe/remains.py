@@ -3,6 +3,7 @@ of the centre, at the end of a run. Out: an event `remains` for each folder: row
 existing files, open flows.
 """
 
+import hashlib
 import re
 import sqlite3
 from collections import Counter
@@ -13,6 +14,12 @@ from typing import Any
 from hil.observe.folder import Folder
 from hil.observe.history import History
 
+ROWS = {
+    "batch": "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch",
+    "mark": "SELECT device, incarnation, highest FROM mark",
+    "subscription": "SELECT client, filter FROM subscription JOIN session ON session = id",
+}
+"""Tables of a store that are recorded row by row, each with its query."""
 OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 """Files of a gateway at the landing place: its owner, deleted batches, a gateway's refusal."""
 
@@ -31,7 +38,9 @@ def note_remains(history: History, program: str, folder: Folder, largest: int) -
 
 
 def note_landed(history: History, landing: Path) -> None:
-    """Record files at the landing place that belong to no complete batch and to no gateway."""
+    """Record each complete batch at the landing place. Also record the files that belong to no
+    complete batch and to no gateway.
+    """
     files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
     whole = {
         path
@@ -41,6 +50,16 @@ def note_landed(history: History, landing: Path) -> None:
         and {path.with_suffix(".json"), path.with_suffix(".parquet")} <= files
         and path.suffix in (".json", ".parquet")
     }
+    for path in sorted(path for path in whole if path.suffix == ".parquet"):
+        data = (landing / path).read_bytes()
+        written = (landing / path).with_suffix(".json").stat().st_mtime_ns // 1000
+        about: dict[str, Any] = {
+            "origin": "/".join(path.parts[:2]),
+            "batch": int(path.stem),
+            "written": written,
+        }
+        about |= {"path": str(landing / path), "bytes": len(data)}
+        history.add("landing", "landed", sha256=hashlib.sha256(data).hexdigest(), **about)
     owned = {path for path in files if len(path.parts) == 2 and path.name in OF_GATEWAY}
     history.add("landing", "remains", strange=sorted(map(str, files - whole - owned)))
 
@@ -63,7 +82,7 @@ def _store(file: Path) -> dict[str, Any]:
     """Return the content of a store. tables: number of rows of each table. sessions: clients that
     have a session. orphans: rows of a missing session, by table. under_way: clients with a packet
     identifier in use. remembered: by how much the numbers of the oldest and newest batch differ.
-    counted: number of landed messages that `onceway uplink status` shows.
+    meta: the table `meta`. rows: the rows of each table of ROWS.
     """
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
         names = [
@@ -91,11 +110,8 @@ def _store(file: Path) -> dict[str, Any]:
             "under_way": [client for (client,) in under_way],
             "sessions": [client for (client,) in sessions],
             "remembered": _one(store, "SELECT coalesce(max(number) - min(number), 0) FROM batch"),
-            "counted": _one(
-                store,
-                "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM meta"
-                " WHERE key = 'uplink.readings'",
-            ),
+            "meta": dict(store.execute("SELECT key, value FROM meta")),
+            "rows": {table: store.execute(query).fetchall() for table, query in ROWS.items()},
         }
 
 

@@ -38,9 +38,10 @@ ROW = (
 )
 TAKEN = ("landed", "ingested")
 VALUE = ("value", "text", "flag", "data", "sum")
-READING = (*KEY, "position", "name", "unit", *VALUE, "time", "time_certainty", "quality", *ORIGIN)
-QUARANTINE = ("gateway", "epoch", "batch", "reason")
-CONFLICTS = (*KEY, "payload", "gateway", "epoch", "batch")
+TIMES = ("time", "time_certainty", "time_stated")
+READING = (*KEY, "position", "name", "unit", *VALUE, *TIMES, "quality", *ORIGIN)
+QUARANTINE = ("gateway", "epoch", "batch", "url", "reason", "found", "released")
+CONFLICTS = (*KEY, "topic", "payload", "received", "gateway", "epoch", "batch", "found")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,9 +74,11 @@ class TableHop:
             row["data"] = None if row["data"] is None else row["data"].hex()
             self._history.add(READINGS, "reading", written, **row)
         for row, written in _rows(self._beside("quarantine"), QUARANTINE):
+            row["found"], row["released"] = _us(row["found"]), _us(row["released"])
             self._history.add("table", "quarantined", written, **row)
         for row, written in _rows(self._beside("conflicts"), CONFLICTS):
             row["payload"] = row["payload"].hex()
+            row["received"], row["found"] = _us(row["received"]), _us(row["found"])
             self._history.add("table", "conflict", written, **row)
 
     def _beside(self, name: str) -> Path:

@@ -66,7 +66,12 @@ def reading(device: str, sequence: int, raw: int) -> Event:
     row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
     row |= {"index": 0, "name": "adc0", "unit": "V", "value": raw * 5 / 1024}
     row |= {"time": (UTC + sequence) * 1_000_000, "text": None, "flag": None, "data": None}
-    row |= {"time_certainty": "synchronised", "gateway": "site", "topic": f"sensors/{device}/adc0"}
+    row |= {
+        "time_certainty": "synchronised",
+        "time_stated": None,
+        "gateway": "site",
+        "topic": f"sensors/{device}/adc0",
+    }
     row |= {"received": (UTC + sequence) * 1_000_000 + 50_000}
     return Event(
         sequence * S + S // 2, READINGS, "reading", {**row, "sum": None, "quality": "good"}

@@ -9,12 +9,14 @@ from hil.judge.checker import Verdict, check
 from hil.observe.history import HOPS, Event
 from tests.hil.judge.runs import INCARNATION, UTC, is_of, payload, run_of
 
+US = UTC * 1_000_000
 FAULT = {"fault": "landing/batch-damaged-1", "kind": "batch damaged at rest"}
 
 
-def quarantined(epoch: str, batch: int = 2) -> Event:
+def quarantined(epoch: str, batch: int = 2, **more: object) -> Event:
     said: dict[str, Any] = {"gateway": "site", "epoch": epoch, "batch": batch, "reason": "no hash"}
-    return Event(9, "table", "quarantined", said)
+    said |= {"url": f"/landing/site/{epoch}/{batch:012d}.parquet", "found": US, "released": None}
+    return Event(9, "table", "quarantined", {**said, **more})
 
 
 def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> None:
@@ -49,6 +51,7 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
     other = payload("uno-1", 21, 3).replace("6561646330", "6561646330")
     reworded = bytes.fromhex(other)
     conflict = {**key, "payload": reworded.hex() + "00", "gateway": "site", "epoch": "e"}
+    conflict |= {"topic": "sensors/uno-1/adc0", "received": US + 3_050_000, "found": US}
     events.append(Event(9, "table", "conflict", {**conflict, "batch": 3}))
     if landed_twice:
         for event in run_of(3):
@@ -87,7 +90,8 @@ def test_a_board_may_put_a_reading_in_other_words(
     due = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert (due in check(events).reasons) is not wrong
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3, "gateway": "site"}
-    aside = {**key, "payload": again, "epoch": "e", "batch": 3}
+    aside = {**key, "payload": again, "epoch": "e", "batch": 3, "found": US}
+    aside |= {"topic": "sensors/uno-1/adc0", "received": US + 3_050_000}
     events.append(Event(9, "table", "conflict", aside))
     told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is wrong
@@ -104,6 +108,7 @@ def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> No
     ]
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
     aside = {**key, "payload": payload("uno-1", 14, 2) + "21", "gateway": "site", "epoch": "copy"}
+    aside |= {"topic": "sensors/uno-1/adc0", "received": US + 2_050_000, "found": US}
     assert check([*events, Event(9, "table", "conflict", {**aside, "batch": 1})]).reasons == []
     told = "is in `_conflicts` as of batch 2 of site/copy, which does not have it"
     assert check([*events, Event(9, "table", "conflict", {**aside, "batch": 2})]).reasons == [
@@ -113,8 +118,52 @@ def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> No
 
 def test_batch_is_in_quarantine_for_a_reason() -> None:
     planned, happened = Event(0, "rig", "planned", FAULT), Event(5, "landing", "happened", FAULT)
-    one = quarantined("copy")
-    one.data["reason"] = ""
+    one = quarantined("copy", reason="")
     assert check([*run_of(3), planned, happened, one]).reasons == [
-        "quarantine without a reason: site/copy 2"
+        "batch 2 of site/copy, in quarantine, has no reason"
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("url", "/landing/site/copy/000000000003.parquet", "has the path /landing/site/copy/0000"),
+        ("url", "/elsewhere/site/copy/000000000002.parquet", "has the path /elsewhere/site/copy/"),
+        ("found", US - 3_600_000_000, "was found at a wrong time: it is 2023-11-14T21:13:20"),
+        ("found", US + 1_000_000, "was found at a wrong time: it is 2023-11-14T22:13:21"),
+        ("found", None, "was found at a wrong time: it is missing"),
+        ("released", US, "was released, but no repair was made"),
+    ],
+)
+def test_columns_of_the_table_of_quarantine_are_right(column: str, value: Any, why: str) -> None:
+    planned, happened = Event(0, "rig", "planned", FAULT), Event(5, "landing", "happened", FAULT)
+    file: dict[str, Any] = {"origin": "site/copy", "batch": 2, "bytes": 9, "written": US}
+    file["path"] = "/landing/site/copy/000000000002.parquet"
+    run = [*run_of(3), planned, happened, Event(9, "landing", "landed", file)]
+    assert check([*run, quarantined("copy")]).reasons == []
+    [said] = check([*run, quarantined("copy", **{column: value})]).reasons
+    assert said.startswith(f"batch 2 of site/copy, in quarantine, {why}")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("topic", "sensors/uno-2/adc0", "with the topic 'sensors/uno-2/adc0', but landed with"),
+        ("received", None, "with the received None, but landed with 1700000002050000"),
+        ("found", US + 90_000_000, "found at a wrong time: it is 2023-11-14T22:14:50"),
+        ("found", US - 9_000_000, "found at a wrong time: it is 2023-11-14T22:13:11"),
+    ],
+)
+def test_columns_of_the_table_of_conflicts_are_right(column: str, value: Any, why: str) -> None:
+    events = [*run_of(3), Event(5, "landing", "reworded", {"origin": "site/copy"})]
+    [row] = [event for event in run_of(3) if is_of(event, 2) and event.hop == "batch"]
+    said = {"origin": "site/copy", "payload": row.data["payload"] + "21", "batch": 1}
+    events.append(Event(row.t, "batch", "publication", {**row.data, **said, "written": US}))
+    aside = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2, "batch": 1}
+    aside |= {"payload": said["payload"], "gateway": "site", "epoch": "copy", "found": US}
+    aside |= {"topic": row.data["topic"], "received": row.data["received"]}
+    assert check([*events, Event(9, "table", "conflict", aside)]).reasons == []
+    [found] = check([*events, Event(9, "table", "conflict", {**aside, column: value})]).reasons
+    assert found.startswith(f"uno-1 00c0ffee 2 is in `_conflicts`, {why}") or found.startswith(
+        f"uno-1 00c0ffee 2 is in `_conflicts` {why}"
+    )

@@ -416,15 +416,17 @@ def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> N
 
 def test_batches_put_aside_are_entered(tmp_path: Path, history: History) -> None:
     batch = {"gateway": "site", "epoch": "0a1b2c3d", "batch": 3}
-    damaged = {**batch, "reason": "another hash", "url": "file:///x"}
+    damaged = {**batch, "reason": "another hash", "url": "file:///x", "found": RECEIVED}
     other = {**batch, "device": "uno-1", "incarnation": 7, "sequence": 1, "payload": b"x"}
-    for name, row in (("quarantine", damaged), ("conflicts", other)):
+    other |= {"topic": "t", "received": RECEIVED, "found": RECEIVED}
+    for name, row in (("quarantine", {**damaged, "released": RECEIVED}), ("conflicts", other)):
         write_deltalake(tmp_path / f"publications_{name}", pa.Table.from_pylist([row]))
     TableHop(tmp_path / "publications", tmp_path / "publications_readings", history).read()
     quarantined, conflict = read(history.path)
-    del damaged["url"]
-    assert (quarantined.event, quarantined.data) == ("quarantined", damaged)
-    assert (conflict.event, conflict.data) == ("conflict", {**other, "payload": "78"})
+    times = dict.fromkeys(("found", "released"), 1_795_348_800_123_457)
+    assert (quarantined.event, quarantined.data) == ("quarantined", {**damaged, **times})
+    told = {"payload": "78", "received": times["found"], "found": times["found"]}
+    assert (conflict.event, conflict.data) == ("conflict", {**other, **told})
 
 
 def test_rows_of_the_readings_table_with_all_that_is_judged(
@@ -433,12 +435,13 @@ def test_rows_of_the_readings_table_with_all_that_is_judged(
     key = {"device": "uno-1", "incarnation": 7, "sequence": 3}
     told = {"name": "adc0", "unit": "V", "value": 2.5, "time_certainty": "synchronised"}
     told |= {"gateway": "site", "topic": "sensors/uno-1/adc0", "quality": "good"}
-    empty = dict.fromkeys(("text", "flag", "data", "sum"), None)
+    empty = dict.fromkeys(("text", "flag", "data", "sum", "time_stated"), None)
     rows = [
         {**key, "position": 0, **told, **empty, "time": RECEIVED, "received": RECEIVED},
         {**key, "position": 1, **told, **empty, "time": None, "received": None, "data": b"\1"},
     ]
     kinds = {"text": pa.string(), "flag": pa.bool_(), "data": pa.binary(), "sum": pa.float64()}
+    kinds["time_stated"] = pa.string()
     schema = pa.schema(
         [
             *((name, pa.infer_type([rows[0][name]])) for name in (*key, "position", *told)),
