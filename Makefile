@@ -77,6 +77,7 @@ docs: setup ## write the generated pages (configuration keys, metrics, statement
 	@$(BIN)/python -m tests.promises --write >build/promises.txt
 	@$(BIN)/python -m tests.states
 	@$(BIN)/python -m tests.hil.inputs
+	@$(BIN)/python -m tests.hil.outputs
 
 size: firmware ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size

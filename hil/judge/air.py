@@ -1,15 +1,12 @@
-"""Judges the radio channel of a run, and the sessions of boards on it.
+"""Judges the simulated radio channel of a run, and the sessions of boards with a radio.
 
 In: a history. Out: a sentence for each transmission that broke the radio law, for each board that
 began a new session because of a foreign radio, and for each mistake in a session. A bench may plan
 lost frames, foreign frames, a long session and used-up airtime: `doubts` returns a reason for
-*unknown* for each that the run lacks. The ether measures each radio's airtime itself
-(hil/air/law.py).
+*unknown* for each that the run lacks. The ether measures each radio's airtime (hil/air/law.py).
 
-The rig computes the key of a session from the handshake by itself (hil/air/tap.py), so it sees
-mistakes that both ends make alike: a frame with a key that does not follow from the handshake, or a
-nonce used twice. The rig sees all frames of each board, so it finds an answer to a forged frame. If
-several gateways hear a HELLO, only one may answer it.
+The rig computes each session's key (hil/air/tap.py), so it finds a frame with another key, a nonce
+used twice, and an answer to a forged frame. Only one gateway may answer a HELLO.
 """
 
 from collections import Counter
@@ -28,13 +25,13 @@ STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED
 BUDGET, AN_ANSWER = 360.0, 0.2
 """Airtime in seconds. BUDGET: the legal limit in one hour of sub-band P. AN_ANSWER: tolerance, the
 airtime of almost two answers at SF7."""
-
-WRONG = {
+WRONG_FRAMES = {
     "strange": "{end} sent {items} that fit no session of the board",
     "reused": "{end} sent {items} with a nonce that was used before for other content",
     "unsent": "the gateway answered {items} that the board had never sent",
     "unrecorded": "the board sent PUBREL for {items} without PUBREC [MQTT-4.3.3-4]",
 }
+"""Events of frames that no end may send, each with a sentence."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -43,7 +40,50 @@ def wrong(events: Sequence[Event]) -> list[str]:
         for event in events
         if (event.hop, event.event) == ("air", "breach")
     ]
-    return broken + (_displaced_boards(events) if _air(events).get("foreign") else [])
+    return (
+        broken
+        + _wrong_turns(events)
+        + (_displaced_boards(events) if _air(events).get("foreign") else [])
+    )
+
+
+def _wrong_turns(events: Sequence[Event]) -> list[str]:
+    found: Counter[tuple[str, str, str]] = Counter()
+    nonces: dict[tuple[str, int], tuple[object, ...]] = {}
+    answered: dict[tuple[str, int], str] = {}
+    silences = Silences(events)
+    sentences: dict[str, None] = {}
+    for event in events:
+        if event.hop != "air":
+            continue
+        with taking(event):
+            data, line = event.data, str(event.data.get("line"))
+            if event.event in WRONG_FRAMES:
+                found[line, event.event, ENDS.get(data.get("direction", ""), "")] += 1
+            elif event.event == "hello":
+                names = ("boot", "attempt", "incarnation", "next_sequence")
+                says = line, *(data[name] for name in names)
+                if nonces.setdefault(("board", data["nonce"]), says) != says:
+                    sentences[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
+            elif event.event == "offer":
+                greeting, at = (line, data["board"]), data.get("at", "")
+                offer = *greeting, at
+                if answered.setdefault(greeting, at) != at and not silences.since(line, event.t):
+                    sentences[f"two gateways answered one greeting of {line}"] = None
+                if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
+                    nonce = f"{data['gateway']:016x}"
+                    sentences[
+                        f"the gateway offered {line} a session with the used nonce {nonce}"
+                    ] = None
+    return list(sentences) + [
+        f"on the air of {line} "
+        + WRONG_FRAMES[event].format(end=end, items=f"{count} {_subject(event)}{'s' * (count > 1)}")
+        for (line, event, end), count in found.items()
+    ]
+
+
+def _subject(event: str) -> str:
+    return "publication" if event == "unrecorded" else "frame"
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
@@ -127,42 +167,3 @@ def _displaced_boards(events: Iterable[Event]) -> list[str]:
         for line, count in sorted(again.items())
         if count > starts
     ]
-
-
-def wrong_sessions(events: Sequence[Event]) -> list[str]:
-    found: Counter[tuple[str, str, str]] = Counter()
-    nonces: dict[tuple[str, int], tuple[object, ...]] = {}
-    answered: dict[tuple[str, int], str] = {}
-    silences = Silences(events)
-    sentences: dict[str, None] = {}
-    for event in events:
-        if event.hop != "air":
-            continue
-        with taking(event):
-            data, line = event.data, str(event.data.get("line"))
-            if event.event in WRONG:
-                found[line, event.event, ENDS.get(data.get("direction", ""), "")] += 1
-            elif event.event == "hello":
-                names = ("boot", "attempt", "incarnation", "next_sequence")
-                says = line, *(data[name] for name in names)
-                if nonces.setdefault(("board", data["nonce"]), says) != says:
-                    sentences[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
-            elif event.event == "offer":
-                greeting, at = (line, data["board"]), data.get("at", "")
-                offer = *greeting, at
-                if answered.setdefault(greeting, at) != at and not silences.since(line, event.t):
-                    sentences[f"two gateways answered one greeting of {line}"] = None
-                if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
-                    nonce = f"{data['gateway']:016x}"
-                    sentences[
-                        f"the gateway offered {line} a session with the used nonce {nonce}"
-                    ] = None
-    return list(sentences) + [
-        f"on the air of {line} "
-        + WRONG[event].format(end=end, items=f"{count} {_subject(event)}{'s' * (count > 1)}")
-        for (line, event, end), count in found.items()
-    ]
-
-
-def _subject(event: str) -> str:
-    return "publication" if event == "unrecorded" else "frame"

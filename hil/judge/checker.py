@@ -22,6 +22,7 @@ from hil.judge import (
     copied,
     coverage,
     doubts,
+    figures,
     known,
     links,
     lists,
@@ -155,11 +156,11 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + commands.disobeyed(seen)
         + links.wrong(events)
-        + air.wrong_sessions(events)
         + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)
         + remains.wrong(events)
+        + figures.wrong(events)
         + list(seen.nameless.wrong())
         + calm.wrong(events)
         + list(calm.slow_to_go_on(events))

@@ -41,8 +41,6 @@ LEAST_USED = 0.5
 QUOTA_EXCEEDED = 0x97
 MOST_BATCHES = 50_000
 """Number of landed batches that a gateway remembers (gateway/store/README.md)."""
-LAND_MORE = ("batch", "backup")
-"""Words in the kinds of faults after which rows landed that the gateway has not counted."""
 MOST_BYTES = 8_000_000
 """Largest size, in bytes, of any file of a gateway, such as the store's log. STORE is exempt."""
 STORE = ("gateway.db",)
@@ -71,17 +69,26 @@ LEAST_LOOKS = 16
 """Fewest samples from which a process's growth is judged. Its CPU use needs half as many."""
 
 
-def wrong(events: Sequence[Event]) -> list[str]:
-    over = [event for event in events if (event.hop, event.event) == ("rig", "end")]
-    if not over or any(e.hop == "rig" and e.event in ("stalled", "broken") for e in events):
-        return []
+def whole_run(events: Sequence[Event]) -> dict[str, Any] | None:
+    """Return the event `run` of a run of Onceway that was not interrupted, else None."""
+    over = any((one.hop, one.event) == ("rig", "end") for one in events)
+    broken = any(one.hop == "rig" and one.event in ("stalled", "broken") for one in events)
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
-    if run is None or "hops" in run:  # not Onceway
+    return None if run is None or broken or not over or "hops" in run else run
+
+
+def dead_gateways(events: Sequence[Event]) -> set[str]:
+    """Return the gateways that are gone for good."""
+    return {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    if (run := whole_run(events)) is None:
         return []
     found: list[str] = []
     refused = any(e.event == "refused" and e.data["reason"] == QUOTA_EXCEEDED for e in events)
     cuts = sum(e.event == "happened" and e.data["kind"] == CENTRE_CUT for e in events)
-    dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
+    dead = dead_gateways(events)
     for event in events:
         if event.event == "remains" and event.hop not in dead:
             with taking(event):
@@ -91,16 +98,16 @@ def wrong(events: Sequence[Event]) -> list[str]:
                     found += _at_centre(event.data, cuts)
                 else:
                     found += [*_at(event, run), *_spooled(event, run, refused)]
-                    found += _counted(event, run, events)
     logs = {e.hop: e.data.get("log", 0) for e in events if e.event == "usage"}
     long = [name for name, size in logs.items() if size > LOG_BYTES]
     found += [f"{name} leaves more than {LOG_BYTES} bytes in the store's log" for name in long]
     stale = {e.hop for e in events if e.event == "usage" and e.data.get("stale", 0) > MOST_STALE}
     found += [f"{name} commits to a log that it does not sync" for name in sorted(stale)]
-    return found + _opened(events, len(_peers(run["bench"], run["plan"])))
+    return found + _opened(events, len(peers(run["bench"], run["plan"])))
 
 
-def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
+def peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
+    """Return the client identifiers that may have a session at the end of a run."""
     names = {*plan["readings"], COMMANDER, *([BRIDGE] if bench.get("bridge") else [])}
     for kind in ("client", "subscriber"):
         count = sum(table.get("count", 1) for table in bench.get(kind, ()))
@@ -117,7 +124,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     for name, size in data["files"].items():
         if size > MOST_BYTES and name not in STORE:
             yield f"{event.hop} has {size} bytes in its file {name}, more than {MOST_BYTES}"
-    strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
+    strange = sorted(set(data["sessions"]) - peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too
         yield f"{event.hop} has a session of {', '.join(strange)}, which is not a client of the run"
     for table, rows in data["orphans"].items():
@@ -157,18 +164,6 @@ def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
         yield f"{event.hop} had {largest} bytes in its spool, but may have only {most}"
     elif most and refused and largest < LEAST_USED * most:
         yield f"{event.hop} refused messages, but its spool had at most {largest} of {most} bytes"
-
-
-def _counted(event: Event, run: dict[str, Any], events: Sequence[Event]) -> Iterator[str]:
-    """Yield a sentence if a gateway's count of landed messages is not the number of landed rows."""
-    kinds = [one.data["kind"] for one in events if one.event == "happened"]
-    more = any(word in kind for kind in kinds for word in LAND_MORE)
-    if more or "counted" not in event.data or run["bench"].get("gateway"):
-        return
-    landed = [e.data for e in events if (e.hop, e.event) == ("batch", "publication")]
-    rows = {(one["origin"], one["position"]) for one in landed}
-    if len(rows) != (counted := event.data["counted"]):
-        yield f"{event.hop} counts {counted} landed messages, but {len(rows)} have landed"
 
 
 def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:

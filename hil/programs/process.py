@@ -274,6 +274,11 @@ class Readiness:
             return False
 
 
+def own_address() -> str:
+    """Return ADDRESS:PORT on a loopback address that no other run uses."""
+    return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))]) + ":9464"
+
+
 def free_port() -> int:
     """Return a free port below 32,000. The system gives ports from 32,768 on to any connection, so
     a parallel run might get such a port first.

@@ -26,9 +26,11 @@ def write_config(
     port: int | None = None,
     members: Mapping[str, str] | None = None,
     other: int | None = None,
+    web: str | None = None,
 ) -> None:
     """Write the configuration. port: listener for commands. members: all gateways of the site, with
-    their addresses for this gateway. other: port of the broker at the end of the bridge.
+    their addresses for this gateway. other: port of the broker at the end of the bridge. web:
+    ADDRESS:PORT of `/metrics`.
     `hil.bench.files` has checked that the gateway accepts the bench's values.
     """
     data, landing = str(folder.data), f"file://{folder.mount}"
@@ -53,6 +55,8 @@ def write_config(
         lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
     if port:
         lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
+    if web:
+        lines += ["[web]", f'bind = "{web}"', ""]
     if other:
         lines += ["[[bridge]]", 'name = "there"', f'server = "mqtt://127.0.0.1:{other}"']
         lines += [f'up = ["sensors/#", "{STATES}/{HERE}/#"]', f'down = ["{STATES}/{THERE}/#"]', ""]

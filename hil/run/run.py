@@ -34,7 +34,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.air import AirOfRun
 from hil.programs.prepared import Joining, age
-from hil.programs.process import Children, children, free_port
+from hil.programs.process import Children, children, free_port, own_address
 from hil.programs.settings import batch_limits, make_folders, write_config
 from hil.programs.site import Member, Site, services
 from hil.run.display import Display, Notes
@@ -68,6 +68,7 @@ class Run:
         self._other_port = free_port() if bench.bridge else None
         self._ports = dict.fromkeys(bench.gateways, self._commander.port)
         """Port of each gateway's listener, by the gateway's name."""
+        self._web = {name: own_address() for name in bench.gateways}  # of their metrics
         self._joining: Joining | None = None
         if bench.gateway:
             self._ports = {name: free_port() for name in bench.gateways}
@@ -97,6 +98,7 @@ class Run:
                     port if self._bench.listens else None,
                     self._joining.links.seen_by(name) if self._joining else None,
                     self._other_port,
+                    self._web[name],
                 )
             with self._notes.noting():
                 await self._carry_out()
@@ -324,6 +326,7 @@ class Run:
         await walk(self._bench, self._commander.port, programs, self._history, after=True)
         if self._other:
             await self._other.end_changes()
+        await self._watch.note_figures(site, self._web)
         for error in await site.stop():
             self._notes.note(error)
         await asyncio.gather(*(source.disconnect() for source in self._watch.sources))

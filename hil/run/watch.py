@@ -6,7 +6,7 @@ and whether any publication is still on its way.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hil.bench.bench import Bench
 from hil.devices.client import Client
@@ -17,7 +17,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import READINGS, History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
-from hil.observe.programs import note_errors, note_usage
+from hil.observe.programs import note_errors, note_figures, note_usage, settle
 from hil.observe.remains import note_centre, note_landed, note_remains
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
@@ -96,6 +96,17 @@ class Watch:
                     pid = site.running[name].pid
                     note_usage(self._history, name, pid, store, site.stale(name))
             await asyncio.sleep(USAGE_EVERY)
+
+    async def note_figures(self, site: Site, addresses: Mapping[str, str]) -> None:
+        """Record the figures of each gateway that runs. addresses: ADDRESS:PORT by name."""
+        for name, member in site.members.items():
+            program = program_of("gateway", name)
+            if program in site.running:
+                data, pid = member.folder.data, site.running[program].pid
+                await asyncio.to_thread(settle, data)
+                status = await member.command("uplink", "status", "--json")
+                noted = self._history, program, pid, data, addresses[name], status
+                await asyncio.to_thread(note_figures, *noted)
 
     async def follow_table(self) -> None:
         """Count the table's rows every TABLE_EVERY seconds, in a thread because this takes long."""

@@ -73,22 +73,11 @@ def test_clean_store_and_landing_place_are_right() -> None:
         ),
         ({"files": {f"cert-{number}": 1 for number in range(41)}}, "has 41 files in its folder"),
         ({"remembered": 50_000}, "remembers the last 50001 batches, more than 50000"),
-        ({"counted": 5}, "counts 5 landed messages, but 6 have landed"),
-        ({"counted": 12}, "counts 12 landed messages, but 6 have landed"),
     ],
 )
 def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
     [said] = left(**data)
     assert said.startswith(f"gateway {why}")
-
-
-@pytest.mark.parametrize("kind", ["", "batch landed twice"])
-def test_rows_that_a_fault_has_landed_are_not_counted(kind: str) -> None:
-    happened = {"fault": "uplink/fault-1", "kind": kind}
-    events = [*run_of(3), Event(8, "uplink", "happened", happened)]
-    left_there = {**CLEAN, "remembered": 49_999, "counted": 7}
-    found = remains.wrong([*events, Event(9, "gateway", "remains", left_there)])
-    assert bool(found) == (not kind)
 
 
 def spooled(largest: int, reason: int | None = None) -> list[str]:

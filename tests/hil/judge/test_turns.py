@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hil.judge.air import wrong_sessions as wrong
+from hil.judge.air import wrong
 from hil.judge.checker import Verdict, check
 from hil.observe.history import Event
 from tests.hil.judge.runs import S
