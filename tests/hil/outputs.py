@@ -23,7 +23,6 @@ import gateway.ingest
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
-from gateway.broker.view import SessionView
 from gateway.config import Config
 from gateway.ingest.delta.tables import Layout
 from gateway.ingest.landing.batch import SCHEMA
@@ -31,6 +30,7 @@ from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.service.control import Control
 from gateway.store import meta
 from gateway.store.schema import open_store
+from gateway.store.session_views import SessionView
 from gateway.store.times import CommitTimes
 from gateway.uplink.manifest import SIGNED_BY, Manifest, Origin, Signature
 from gateway.uplink.spool import Totals
