@@ -283,7 +283,13 @@ class _Model:
     """Whether this connection has brought a QoS 2 message that was published after `connected`.
     Messages that were in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ended: int | None = None
-    """End of the last connection; None before it."""
+    """End of the last connection; None before it, and while there is a connection."""
+    has_left: bool = False
+    """Whether the subscriber ended that connection, so that the gateway has stored its end."""
+    tried: int = 0
+    """The last time from which the gateway may count the session's expiry: the end of a connection
+    that reached it, or after its death a time before its next start.
+    """
     owed_retained: dict[str, int] = field(default_factory=dict)
     """For each topic, the sequence of the message that was retained at this session's SUBSCRIBE.
     That message, or a later one, must come with RETAIN."""
@@ -322,10 +328,13 @@ class _Model:
                 self.unfinished.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
-                self.ended = event.t
-                if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
-                    for topic, sequence in self.owed_retained.items():
-                        yield "did not get a retained message", f"{topic} {sequence}"
+                if self.ended is None:  # else no connection has come about
+                    self.ended, self.has_left = event.t, event.event == "left"
+                    if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
+                        for topic, sequence in self.owed_retained.items():
+                            yield "did not get a retained message", f"{topic} {sequence}"
+                if not (self.has_left and "refused" in event.data.get("why", "")):
+                    self.tried = event.t
                 if self.has_newer_qos_2:
                     yield from self.unreleased()
                 self.has_newer_qos_2 = False
@@ -363,14 +372,17 @@ class _Model:
 
     def _expired(self, present: bool, t: int) -> Iterator[Fault]:
         """Yield a mistake if a session outlives its Session Expiry Interval, or ends before."""
-        away, most = t - (self.ended or t), self.subscriber.expiry_ns
-        if most and present and away > most + EXPIRES_LATE:
-            yield "found a session that had expired", f"after {away / 1e9:.1f} s"
-        if most and not present and self.granted and away < most - ENDS_EARLY:
-            yield "has lost its session before it expired", f"after {away / 1e9:.1f} s"
+        most, ended = self.subscriber.expiry_ns, self.ended
+        if not most or ended is None:
+            return
+        if present and t - self.tried > most + EXPIRES_LATE:
+            yield "found a session that had expired", f"after {(t - self.tried) / 1e9:.1f} s"
+        if not present and self.granted and t - ended < most - ENDS_EARLY:
+            yield "has lost its session before it expired", f"after {(t - ended) / 1e9:.1f} s"
 
     def _connected(self, present: bool, t: int) -> Iterator[Fault]:
         yield from self._expired(present, t)
+        self.ended = None
         self.resumed = present
         self.owed = self.unfinished if present else set()
         self.unfinished = set(self.owed)

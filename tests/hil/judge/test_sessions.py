@@ -661,5 +661,8 @@ def test_a_session_lives_for_its_expiry_interval(
     left = len(run.events)
     run.says("left")
     said = {"subscriber": "subscriber-1", "session_present": present}
+    refused = {"subscriber": "subscriber-1", "why": "[Errno 111] Connection refused"}
+    for t in range(left + SECOND, left + away * SECOND, SECOND):
+        run.events.append(Event(t, "subscriber", "broken", refused))
     run.events.append(Event(left + away * SECOND, "subscriber", "connected", said))
     assert run.ends() == ([f"subscriber-1 {wrongly}"] if wrongly else [])
