@@ -17,7 +17,7 @@ from gateway.config.mistakes import explain as explain_setting
 from gateway.errors import OncewayError
 from hil.bench.bench import Bench
 from hil.bench.mistakes import explain, line_of, meant, text_of
-from hil.bench.settings import merged
+from hil.bench.plan import merged
 from hil.boards.images import read_firmware
 from hil.faults.line import LineTrace
 from hil.traces import recording

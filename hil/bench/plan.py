@@ -1,12 +1,14 @@
 """The plan of a run, the same for the same bench and seed.
 
-In: a bench. Out: the number of readings of each device, and all faults.
+In: a bench. Out: the number of readings of each device, all faults, and the sections of
+gateway.toml that name no port.
 
 A place is a count at a hop (readings sampled, publications committed, appends), never a time, so
 that a replay hits the same place.
 """
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from hil.bench.bench import Bench
 from hil.faults import Fault
 from hil.faults.base import OF_ONE_GATEWAY
 from hil.observe.history import COMMAND, read
+
+Sections = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +104,27 @@ def recorded(history: Path) -> tuple[Bench, Plan]:
         raise OncewayError(
             f"the run was recorded by another version ({error})", str(history)
         ) from error
+
+
+def merged(
+    config: Mapping[str, Mapping[str, Any]], readings: int, data: str, landing: str, listens: bool
+) -> Sections:
+    """Return the sections of gateway.toml: the rig's own, overridden by `config`. Batches are
+    small, so that a run can break many of them. data: folder of the gateway. landing: URL of the
+    landing zone. listens: whether programs connect over TCP.
+    """
+    sections: Sections = {
+        "gateway": {"name": "site", "data": data, "trust_clock": True},
+        "uplink": {
+            "landing": landing,
+            "batch_count": max(2, readings // 20),
+            "batch_age_s": 2,
+            "batch_bytes": 100_000,
+            "retry_s": 2,
+        },
+    }
+    if listens:
+        sections["spool"] = {"topics": ["sensors/#"]}
+    for name, settings in config.items():
+        sections[name] = {**sections.get(name, {}), **settings}
+    return sections

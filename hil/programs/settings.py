@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hil.bench.bench import Bench
-from hil.bench.settings import merged
+from hil.bench.plan import merged
 from hil.formats.topics import HERE, STATES, THERE
 from hil.observe.folder import Folder
 from hil.programs.air import MODEM
