@@ -84,7 +84,8 @@ class Ledger:
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
     mark_writes: int = 0
-    """Number of writes to marks of slots: released, and done."""
+    """Number of writes to marks of slots: released, and done. An inverted mark does not count: it
+    takes a mark back, or makes room for one that is almost the same."""
     # by slot: the record that counted last
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
     # by slot: a record left in the middle of its write, and the cycle of the first write
@@ -156,14 +157,14 @@ class Ledger:
             self.settle()
         if isinstance(entry, Start):
             return
-        self.image[entry.address] = entry.value
+        before, self.image[entry.address] = self.image[entry.address], entry.value
         if being_written is not None:
             begun = self._unsettled[1] if self._unsettled else entry.cycle
             self._unsettled = (being_written, begun, entry.cycle)
         elif slot < 0:
             self._note_incarnation()
         else:
-            self.mark_writes += 1
+            self.mark_writes += before ^ entry.value != 0xFF
 
     def settle(self) -> None:
         """Enter the publication in the slot that was written last, if the slot has a complete one.

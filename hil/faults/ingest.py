@@ -148,6 +148,7 @@ class IngestStop(IngestFault):
         site, progress = system.site, system.progress
         async with site.process_lock:
             # another fault may have just started the job, so that it does not handle signals yet
+            await wait_until(lambda: system.landing.newest and progress.batches())
             feed = next(iter(system.landing.newest))  # the gateway's own: others are copies
             await wait_until(lambda: feed in progress.batches())
             before = snapshots(site.folder.table)

@@ -609,7 +609,11 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
         landing=SimpleNamespace(repeat=repeat),
         start_ingest=start_ingest,
     )
-    rig: Any = SimpleNamespace(site=site, progress=SimpleNamespace(batches=lambda: taken))
+    rig: Any = SimpleNamespace(
+        site=site,
+        progress=SimpleNamespace(batches=lambda: taken),
+        landing=SimpleNamespace(newest={"site/a": 2}),
+    )
     evidence = await IngestStop(kind="ingest-stop").inject(fault("ingest-stop"), rig)
     assert [one[:2] for one in landed] == [("site/a", 1), ("site/a", 2)]
     assert len({epoch for _, _, epoch in landed}) == 2
