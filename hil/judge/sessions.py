@@ -328,13 +328,7 @@ class _Model:
                 self.unfinished.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
-                if self.ended is None:  # else no connection has come about
-                    self.ended, self.has_left = event.t, event.event == "left"
-                    if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
-                        for topic, sequence in self.owed_retained.items():
-                            yield "did not get a retained message", f"{topic} {sequence}"
-                if not (self.has_left and "refused" in event.data.get("why", "")):
-                    self.tried = event.t
+                yield from self._ended(event)
                 if self.has_newer_qos_2:
                     yield from self.unreleased()
                 self.has_newer_qos_2 = False
@@ -360,6 +354,16 @@ class _Model:
             self.sent = event.t
         elif event.event in ("broken", "left"):
             self.sent = None
+
+    def _ended(self, event: Event) -> Iterator[Fault]:
+        """Note the end of a connection, or of an attempt to connect."""
+        if self.ended is None:  # else no connection has come about
+            self.ended, self.has_left = event.t, event.event == "left"
+            if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
+                for topic, sequence in self.owed_retained.items():
+                    yield "did not get a retained message", f"{topic} {sequence}"
+        if not (self.has_left and "refused" in event.data.get("why", "")):
+            self.tried = event.t
 
     def _retained(self) -> dict[str, int]:
         """Return what the gateway retains now at least: for each topic, the newest sequence."""
