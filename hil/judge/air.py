@@ -22,9 +22,10 @@ FOREIGN = "foreign"
 """Name that a history gives to radios that do not belong to the run."""
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Kinds of faults after which the gateway starts again, by the beginnings of their names."""
-BUDGET, AN_ANSWER = 360.0, 0.2
+BUDGET, AN_ANSWER, RESERVED = 360.0, 0.2, 360 / 64
 """Airtime in seconds. BUDGET: the legal limit in one hour of sub-band P. AN_ANSWER: tolerance, the
-airtime of almost two answers at SF7."""
+airtime of almost two answers at SF7. RESERVED: what a gateway may count as sent after a kill
+(gateway/links/lora/ledger_file.py)."""
 WRONG_FRAMES = {
     "strange": "{end} sent {items} that fit no session of the board",
     "reused": "{end} sent {items} with a nonce that was used before for other content",
@@ -111,7 +112,14 @@ def doubts(events: Sequence[Event]) -> list[str]:
         )
     if air.get("foreign"):
         reasons += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
-    if air.get("sent_before") and hour < BUDGET - AN_ANSWER:
+    kills = sum(
+        (event.hop, event.event) == ("gateway", "happened")
+        and event.data["kind"].startswith(STARTS_GATEWAY)
+        for event in events
+    )
+    before = air.get("sent_before", 0.0)
+    least = max(BUDGET - RESERVED * kills - AN_ANSWER, before + AN_ANSWER)
+    if before and hour < least:
         reasons.append(
             f"the gateway should have used up its airtime, but sent only {hour:.1f} s in an hour"
         )

@@ -15,6 +15,7 @@ from typing import Any
 from hil.judge import lists
 from hil.judge.air import BUDGET, MODEM
 from hil.judge.calm import is_calm
+from hil.judge.links import RESTORED
 from hil.judge.remains import dead_gateways, peers, whole_run
 from hil.judge.senml import decode
 from hil.observe.history import KEY, Event, taking
@@ -42,7 +43,8 @@ Judge = Callable[["Life"], Bounds]
 class Life:
     """The rig's counts for one gateway, from the start of its process to a report of its figures.
     alone: whether it is the only gateway. calm: whether nothing gave cause for trouble. struck:
-    parts that faults have struck. is_told: whether clients tell each message that they send again.
+    parts that faults have struck. is_told: whether clients tell each message that they send, also
+    again. retains: whether clients leave retained messages.
     spool: size of the spool, if the bench sets it. counts: packets and messages, by kind. files,
     rows: file of each landed batch, and the positions of its rows, by origin and number. last:
     highest stored sequence by device and incarnation. readings: last stored reading by board.
@@ -62,11 +64,13 @@ class Life:
         self.struck = {one.hop for one in events if one.event == "happened"}
         self.calm = is_calm(run) and not happened
         self.copied = any(word in one["kind"] for one in happened for word in COPIES)
-        self.cloned = any("clone" in one["kind"] for one in happened)
+        self.cloned = any("clone" in one["kind"] or RESTORED in one["kind"] for one in happened)
         self.counts: Counter[str] = Counter()
         self.age = (self.t - self.began) / S
         self.bridged = bool(self.bench.get("bridge"))
-        self.is_told = all(one.get("program") == "strict" for one in self.bench.get("client", ()))
+        clients, walks = self.bench.get("client", ()), self.bench.get("walk", False)
+        self.is_told = not walks and all(one.get("program") == "strict" for one in clients)
+        self.retains = walks or any(one.get("retain") for one in clients)
         self.spool = self.bench.get("config", {}).get("spool", {}).get("max_bytes")
         self.offset, self.airtime = 0, 0.0
         self.files: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
@@ -365,11 +369,12 @@ def _bytes_sent(life: Life) -> Bounds:
 
 RULES: dict[str, Judge] = {
     "none": lambda life: ZERO,
+    "retained": lambda life: None if life.retains else ZERO,
     "one": lambda life: (1, 1),
     "one if calm": lambda life: (1, 1) if life.calm else None,
     "trouble": lambda life: ZERO if life.calm else None,
     "trouble of its machine": lambda life: None if "gateway" in life.struck else ZERO,
-    "none, without a clone": lambda life: None if life.cloned else ZERO,
+    "none, without a copy": lambda life: None if life.cloned else ZERO,
     "none, except by air": lambda life: None if life.by_air else ZERO,
     "batches": lambda life: life.total("batches"),
     "messages landed": lambda life: life.total("readings"),
@@ -426,5 +431,5 @@ def _bounds() -> Iterator[tuple[str, Judge]]:
                 yield from ((begin + end, judge) for end in ends or ("",))
 
 
-BOUNDS = dict(_bounds()) | {"status.figures.retained messages/count": _alone(RULES["none"])}
+BOUNDS = dict(_bounds()) | {"status.figures.retained messages/count": _alone(RULES["retained"])}
 """The bounds of each figure, by name."""

@@ -362,7 +362,7 @@ class _Model:
             if self.granted and event.t - (self.asked or 0) > RETAINED_WITHIN:
                 for topic, sequence in self.owed_retained.items():
                     yield "did not get a retained message", f"{topic} {sequence}"
-        if not (self.has_left and "refused" in event.data.get("why", "")):
+        if not (self.has_left and "Connection refused" in event.data.get("why", "")):
             self.tried = event.t
 
     def _retained(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ Home Assistant, are compared with the boards' publications (`mirrored`).
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any
 
@@ -127,7 +127,8 @@ def mirrored(
             if not any(value[:2] == one[:2] and one[2] in (None, value[2]) for one in allowed):
                 found.append(f"the mirror has {topic} {text}, which its board has not published")
     announced = [_fields(text) for topic, text in lines if topic.startswith("homeassistant/")]
-    return found + list(_misannounced(announced, boards))
+    due = {topic.partition("/")[0] for topic in fresh}
+    return found + list(_misannounced(announced, boards, due))
 
 
 def _versions(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -167,8 +168,13 @@ def _readings(
 
 
 def _misannounced(
-    announced: Sequence[dict[str, Any]], boards: Mapping[str, Sequence[Mapping[str, Any]]]
+    announced: Sequence[dict[str, Any]],
+    boards: Mapping[str, Sequence[Mapping[str, Any]]],
+    due: Set[str],
 ) -> Iterator[str]:
+    """Yield a sentence for each wrong announcement. due: boards with a reading since the gateway's
+    last start; the gateway keeps the announcements of others only if it ended in order.
+    """
     devices = [one.get("device", {}) for one in announced]
     of_boards = {
         device.get("name", "nothing"): one
@@ -177,7 +183,7 @@ def _misannounced(
     }
     if len({tuple(device.get("identifiers", ())) for device in devices}) < len(announced):
         yield "two announcements are for one device"
-    if strange := of_boards.keys() ^ boards.keys():
+    if strange := (of_boards.keys() - boards.keys()) | (due - of_boards.keys()):
         yield f"announced is {', '.join(of_boards)}, which differs by {', '.join(sorted(strange))}"
     for name, entries in boards.items():
         if name not in of_boards:

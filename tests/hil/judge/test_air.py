@@ -149,6 +149,10 @@ def test_airtime_that_was_to_run_out_and_did_not_leaves_a_doubt() -> None:
     assert check(sent(359.9)).verdict is Verdict.HOLDS
     (reason,) = check(sent(359.0)).reasons
     assert reason == "the gateway should have used up its airtime, but sent only 359.0 s in an hour"
+    killed = Event(8, "gateway", "happened", {"fault": "f", "kind": "kill -9 of the gateway"})
+    text = "the gateway should have used up its airtime, but sent only"
+    assert not any(text in reason for reason in check([*sent(359.0), killed]).reasons)
+    assert any(text in reason for reason in check([*sent(358.1), killed]).reasons)
 
 
 def attacked(*more: Event, heard: int = 9) -> list[Event]:

@@ -102,6 +102,29 @@ def test_each_figure_has_bounds_in_a_run_that_shows_it(name: str) -> None:
     assert judged
 
 
+@pytest.mark.parametrize(
+    ("bench", "name", "wrongly"),
+    [
+        ({}, "onceway_retained_messages", True),
+        ({"walk": True}, "onceway_retained_messages", False),
+        ({"client": [{"retain": True}]}, "onceway_retained_messages", False),
+        ({}, "onceway_messages_received_total", True),
+        ({"walk": True}, "onceway_messages_received_total", False),
+    ],
+)
+def test_clients_may_leave_and_send_what_the_rig_does_not_count(
+    bench: dict[str, Any], name: str, wrongly: bool
+) -> None:
+    assert any(name in text for text in said(calm(**bench), **{name: 1000})) is wrongly
+
+
+@pytest.mark.parametrize("kind", ["gateway's store restored from a backup", "clone of the card"])
+def test_copy_of_the_store_is_a_rival(kind: str) -> None:
+    struck = Event(5, "gateway", "happened", {"fault": "f", "kind": kind})
+    assert not any("rival" in text for text in said([*calm(), struck], **{"uplink.rival.seen": 5}))
+    assert any("rival" in text for text in said(calm(), **{"uplink.rival.seen": 5}))
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_series_and_rows_are_added_up(twice: bool) -> None:
     data: dict[str, Any] = told(calm()).data

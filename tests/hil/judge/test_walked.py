@@ -274,4 +274,5 @@ def test_a_fault_of_the_gateway_excuses_an_older_value_of_the_board() -> None:
     seen = Seen()
     for event in (events := [*run_of(3, fault=False), struck, Event(9, "walk", "tried", data)]):
         seen.take(event)
-    assert mirrored(events, seen.ways, {}) == []
+    boards: dict[str, list[dict[str, Any]]] = {name: [] for name in DEVICES}
+    assert mirrored(events, seen.ways, boards) == [], "nor needs it an announcement"
