@@ -84,12 +84,14 @@ class Ledger:
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
     mark_writes: int = 0
-    """Number of writes to marks of slots: released, and done. An inverted mark does not count: it
-    takes a mark back, or makes room for one that is almost the same."""
+    """Number of writes to marks of slots: released, and done. If the old mark was almost the new
+    one, the board had to invert it first, and neither write counts."""
     # by slot: the record that counted last
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
     # by slot: a record left in the middle of its write, and the cycle of the first write
     _torn: dict[int, tuple[bytes, int | None]] = field(default_factory=dict, repr=False)
+    # by address: value of a mark before the last write
+    _overwritten: dict[int, int] = field(default_factory=dict, repr=False)
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
     # slot being written, cycles of its first and last write
     _unsettled: tuple[int, int | None, int | None] | None = field(default=None, repr=False)
@@ -164,7 +166,10 @@ class Ledger:
         elif slot < 0:
             self._note_incarnation()
         else:
-            self.mark_writes += before ^ entry.value != 0xFF
+            older = self._overwritten.get(entry.address, before)
+            self._overwritten[entry.address] = before
+            had_to = older ^ before == 0xFF and (older ^ entry.value).bit_count() <= 1
+            self.mark_writes += -1 if had_to else 1
 
     def settle(self) -> None:
         """Enter the publication in the slot that was written last, if the slot has a complete one.

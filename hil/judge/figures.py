@@ -80,9 +80,13 @@ class Life:
         self._lines: dict[str, list[tuple[int, Counter[str]]]] = defaultdict(list)
         stored: dict[Any, tuple[int, int]] = {}
         sent: set[Any] = set()
+        self._landed: list[dict[str, Any]] = []
         for one in events:
             with taking(one):
                 self._take(one, stored, sent)
+        for data in () if self.copied else self._landed:  # the rig may miss a row of the spool
+            if tuple(data[name] for name in KEY) not in stored:
+                self._store(data, stored)
         self.counts["stored"] = len(stored.keys() & sent)
         self.sent = self.counts["publish down"] + self.counts["received"]
         self.again = self.counts["resent"] + self.counts["again"]
@@ -100,6 +104,7 @@ class Life:
                 self.files[data["origin"]][data["batch"]] = data
             case "batch", "publication" if "batch" in data:
                 self.rows[data["origin"], data["batch"]].add(data["position"])
+                self._landed.append(data)
             case "wire", "count":
                 found = Counter[str]()
                 for way in ("up", "down"):
@@ -107,13 +112,7 @@ class Life:
                     found.update({f"{way} {name}": count for name, count in both.items()})
                 self._lines[data["line"]].append((event.t, found))
             case "spool", "publication":
-                device, incarnation, sequence = (data[name] for name in KEY)
-                size = len(data["payload"]) // 2, len(data["topic"])
-                stored[device, incarnation, sequence] = size
-                self.counts["lists"] += data["topic"] == lists.TOPIC
-                self._show(data)
-                last = self.last[device, incarnation]
-                self.last[device, incarnation] = max(last, sequence or 0)
+                self._store(data, stored)
             case "board", "publication" if in_life:
                 sent.add(tuple(data[name] for name in KEY))
                 self.counts["messages"] += data["kind"] == "message"
@@ -126,6 +125,16 @@ class Life:
                 self.counts[f"{way} {event.event}"] += 1
             case _, "received" | "again" | "resent" | "command" if in_life:
                 self.counts[event.event] += 1
+
+    def _store(self, data: Mapping[str, Any], stored: dict[Any, tuple[int, int]]) -> None:
+        """Count a publication that has been in the spool."""
+        device, incarnation, sequence = (data[name] for name in KEY)
+        stored[device, incarnation, sequence] = len(data["payload"]) // 2, len(data["topic"])
+        self.counts["lists"] += data["topic"] == lists.TOPIC
+        last = self.last[device, incarnation]
+        self.last[device, incarnation] = max(last, sequence or 0)
+        if (sequence or 0) >= last:
+            self._show(data)
 
     def _show(self, row: Mapping[str, Any]) -> None:
         """Note the readings of a stored row: name, value and unit of each record."""

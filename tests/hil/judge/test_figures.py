@@ -118,6 +118,16 @@ def test_clients_may_leave_and_send_what_the_rig_does_not_count(
     assert any(name in text for text in said(calm(**bench), **{name: 1000})) is wrongly
 
 
+def test_row_of_the_spool_that_the_rig_has_missed_counts_by_its_batch() -> None:
+    events = calm()
+    newest = max(
+        (one for one in events if (one.hop, one.event) == ("spool", "publication")),
+        key=lambda one: one.t,
+    )
+    right = told(events)
+    assert figures.wrong([*(one for one in events if one is not newest), right]) == []
+
+
 @pytest.mark.parametrize("kind", ["gateway's store restored from a backup", "clone of the card"])
 def test_copy_of_the_store_is_a_rival(kind: str) -> None:
     struck = Event(5, "gateway", "happened", {"fault": "f", "kind": kind})
