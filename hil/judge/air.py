@@ -83,6 +83,12 @@ def _wrong_turns(events: Sequence[Event]) -> list[str]:
     ]
 
 
+def _starts_gateway(event: Event) -> bool:
+    """Whether a fault has ended the gateway, which then starts again."""
+    happened = (event.hop, event.event) == ("gateway", "happened")
+    return happened and event.data["kind"].startswith(STARTS_GATEWAY)
+
+
 def _subject(event: str) -> str:
     return "publication" if event == "unrecorded" else "frame"
 
@@ -112,11 +118,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
         )
     if air.get("foreign"):
         reasons += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
-    kills = sum(
-        (event.hop, event.event) == ("gateway", "happened")
-        and event.data["kind"].startswith(STARTS_GATEWAY)
-        for event in events
-    )
+    kills = sum(map(_starts_gateway, events))
     before = air.get("sent_before", 0.0)
     least = max(BUDGET - RESERVED * kills - AN_ANSWER, before + AN_ANSWER)
     if before and hour < least:
@@ -167,7 +169,7 @@ def _displaced_boards(events: Iterable[Event]) -> list[str]:
                     met.discard(line)
                 case "air", "welcome":
                     met.add(event.data["line"])
-                case "gateway", "happened" if event.data["kind"].startswith(STARTS_GATEWAY):
+                case _ if _starts_gateway(event):
                     starts += 1
     return [
         f"{line} sent HELLO in {count} sessions without having restarted, but only {starts} of them"
