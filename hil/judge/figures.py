@@ -80,13 +80,20 @@ class Life:
         self._lines: dict[str, list[tuple[int, Counter[str]]]] = defaultdict(list)
         stored: dict[Any, tuple[int, int]] = {}
         sent: set[Any] = set()
+        self._spooled: list[dict[str, Any]] = []
         self._landed: list[dict[str, Any]] = []
         for one in events:
             with taking(one):
-                self._take(one, stored, sent)
-        for data in () if self.copied else self._landed:  # the rig may miss a row of the spool
-            if tuple(data[name] for name in KEY) not in stored:
-                self._store(data, stored)
+                self._take(one, sent)
+        if not self.copied:  # the rig may miss a row of the spool, and see the next
+            missed = {tuple(data[name] for name in KEY): data for data in self._landed}
+            for data in self._spooled:
+                missed.pop(tuple(data[name] for name in KEY), None)
+            self._spooled += missed.values()
+            origins = list(dict.fromkeys(data["origin"] for data in self._spooled))
+            self._spooled.sort(key=lambda data: (origins.index(data["origin"]), data["position"]))
+        for data in self._spooled:
+            self._store(data, stored)
         self.counts["stored"] = len(stored.keys() & sent)
         self.sent = self.counts["publish down"] + self.counts["received"]
         self.again = self.counts["resent"] + self.counts["again"]
@@ -94,7 +101,7 @@ class Life:
         self.counts["payload"] = sum(stored[key][0] for key in stored.keys() & sent)
         self.counts["topics"] = sum(stored[key][1] for key in stored.keys() & sent)
 
-    def _take(self, event: Event, stored: dict[Any, tuple[int, int]], sent: set[Any]) -> None:
+    def _take(self, event: Event, sent: set[Any]) -> None:
         data = event.data
         in_life = self.began <= event.t <= self.t
         match event.hop, event.event:
@@ -112,7 +119,7 @@ class Life:
                     found.update({f"{way} {name}": count for name, count in both.items()})
                 self._lines[data["line"]].append((event.t, found))
             case "spool", "publication":
-                self._store(data, stored)
+                self._spooled.append(data)
             case "board", "publication" if in_life:
                 sent.add(tuple(data[name] for name in KEY))
                 self.counts["messages"] += data["kind"] == "message"
