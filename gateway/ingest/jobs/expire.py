@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import collect_ranges
-from gateway.ingest.delta.lease import lease
+from gateway.ingest.delta.lease import lease, lock_file
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, noted
-from gateway.ingest.sink.readings import EXPIRED, SAME_PUBLICATION
+from gateway.ingest.sink.readings import ALONE, EXPIRED, SAME_PUBLICATION
 
 
 def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
@@ -44,7 +44,8 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
         ).whenMatchedDelete().execute()
         readings.settle()
         snapshot.keep_gone(folder, deleted, version, place.id)
-        with noted(spark, {EXPIRED: before.isoformat()}):
+        alone = lock_file(place.location) is not None
+        with noted(spark, {EXPIRED: before.isoformat(), ALONE: alone}):
             publications.delta().delete(old)
         publications.settle()
         deleted_from = _version(publications) - 1

@@ -119,6 +119,10 @@ SAME_PUBLICATION = (
 EXPIRED = "expired"
 """Key in the note of a commit that deletes expired publications, after their readings were deleted.
 """
+ALONE = "alone"
+"""Key in the same note: whether a lease kept other jobs away. Without a lease, publications may
+have come after their readings were deleted.
+"""
 
 TRIES = 20
 
@@ -223,7 +227,9 @@ class Readings:
         removing = [
             commit.version
             for commit in commits
-            if commit.version <= until and commit.removes_rows and EXPIRED not in commit.note
+            if commit.version <= until
+            and commit.removes_rows
+            and not (EXPIRED in commit.note and commit.note.get(ALONE))
         ]
         if not removing:
             return

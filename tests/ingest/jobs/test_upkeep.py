@@ -22,6 +22,7 @@ from gateway.ingest.cli import SOMEBODY_SHOULD_LOOK, app
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.delta import lease as lease_module
 from gateway.ingest.delta.tables import Table
+from gateway.ingest.jobs import expire as expire_module
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
@@ -185,7 +186,8 @@ def test_old_rows_that_come_while_old_rows_are_deleted_do_not_come_back_either(
     job: Job, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a lease, as on HDFS, the ingest may commit between two steps of `expire`."""
-    monkeypatch.setattr(lease_module, "lock_file", lambda _: None)
+    for module in (lease_module, expire_module):
+        monkeypatch.setattr(module, "lock_file", lambda _: None)
     publications = Table(spark, str(job.publications), PUBLICATIONS)
     readings = Table(spark, f"{job.publications}_readings", READINGS)
     land(job.landing, "site", 1, [*readable(1, 2, received=LONG_AGO), *readable(3)])
@@ -206,6 +208,7 @@ def test_old_rows_that_come_while_old_rows_are_deleted_do_not_come_back_either(
     land(job.landing, "site", 3, readable(1, 4, received=LONG_AGO))
     job.take()
     assert job.keys() == keys(3)
+    assert job.readings("dev") == [(*keys(3)[0], 0, 3.0)]
 
 
 def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
