@@ -314,7 +314,10 @@ def drive(
             break
         events = poll.select(STALLED_S)
         if not events:
-            raise Stalled(f"{arrived} of {sent * readers} arrived")
+            ended = sum(peer.complete for peer in publishers)
+            raise Stalled(
+                f"{arrived} of {sent * readers} arrived, {ended} of {sent} exchanges ended"
+            )
         for key, _ in events:
             before = key.data.complete
             key.data.on_readable()
