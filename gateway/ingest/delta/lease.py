@@ -24,21 +24,22 @@ log = logging.getLogger("onceway.ingest")
 
 
 @contextmanager
-def lease(location: str) -> Iterator[None]:
+def lease(location: str) -> Iterator[bool]:
     """Hold the lease of the table at `location` within the context. If another process has it,
     wait, and log which process. Only tables on a local file system have a lease. The lease of
-    `publications` is also for the tables beside it.
+    `publications` is also for the tables beside it. The value of the context is whether there is a
+    lease.
     """
     path = lock_file(location)
     if path is None:
-        yield
+        yield False
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         _take(file.fileno(), path)
         os.ftruncate(file.fileno(), 0)
         os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield  # closing the file returns the lease
+        yield True  # closing the file returns the lease
 
 
 def lock_file(location: str) -> Path | None:

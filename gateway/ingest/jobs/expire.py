@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.dedup.seen import collect_ranges
-from gateway.ingest.delta.lease import lease, lock_file
+from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, noted
 from gateway.ingest.sink.readings import ALONE, EXPIRED, SAME_PUBLICATION
@@ -28,7 +28,7 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)
     old = F.coalesce("received", "landed") < F.lit(before)
-    with lease(place.location):
+    with lease(place.location) as alone:
         version = _version(publications)
         deleted = SeenRanges()
         collect_ranges(publications.read(versionAsOf=version).where(old), deleted)
@@ -44,7 +44,6 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
         ).whenMatchedDelete().execute()
         readings.settle()
         snapshot.keep_gone(folder, deleted, version, place.id)
-        alone = lock_file(place.location) is not None
         with noted(spark, {EXPIRED: before.isoformat(), ALONE: alone}):
             publications.delta().delete(old)
         publications.settle()

@@ -227,9 +227,7 @@ class Readings:
         removing = [
             commit.version
             for commit in commits
-            if commit.version <= until
-            and commit.removes_rows
-            and not (EXPIRED in commit.note and commit.note.get(ALONE))
+            if commit.version <= until and commit.removes_rows and not commit.note.get(ALONE)
         ]
         if not removing:
             return

@@ -22,7 +22,6 @@ from gateway.ingest.cli import SOMEBODY_SHOULD_LOOK, app
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.delta import lease as lease_module
 from gateway.ingest.delta.tables import Table
-from gateway.ingest.jobs import expire as expire_module
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
@@ -186,8 +185,7 @@ def test_old_rows_that_come_while_old_rows_are_deleted_do_not_come_back_either(
     job: Job, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a lease, as on HDFS, the ingest may commit between two steps of `expire`."""
-    for module in (lease_module, expire_module):
-        monkeypatch.setattr(module, "lock_file", lambda _: None)
+    monkeypatch.setattr(lease_module, "lock_file", lambda _: None)
     publications = Table(spark, str(job.publications), PUBLICATIONS)
     readings = Table(spark, f"{job.publications}_readings", READINGS)
     land(job.landing, "site", 1, [*readable(1, 2, received=LONG_AGO), *readable(3)])
